@@ -1,0 +1,3 @@
+from onebyone.cli import main
+
+main()

@@ -1,0 +1,176 @@
+"""The commands."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from onebyone import __version__
+from onebyone.cli.progress import Bar
+from onebyone.data import datasets as all_datasets
+from onebyone.errors import UsageError
+from onebyone.evaluation import Result
+from onebyone.experiments import RunConfig, run
+from onebyone.experiments.run import folder_name
+from onebyone.methods import method as find_method
+from onebyone.methods import methods as all_methods
+from onebyone.options import describe
+
+app = typer.Typer(
+    name="onebyone",
+    help="Learn a classifier online, one class at a time.",
+    add_completion=False,
+    no_args_is_help=True,
+    rich_markup_mode=None,  # plain help: one line an option
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+console = Console()
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"onebyone {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it.")] = False,
+) -> None:
+    pass
+
+
+@app.command("run")
+def run_command(
+    method: Annotated[str, typer.Option(help="See `onebyone methods`.")] = "ccp",
+    dataset: Annotated[str, typer.Option(help="See `onebyone datasets`.")] = "digits",
+    data_dir: Annotated[Path | None, typer.Option(help="Its folder or file [the cache].", show_default=False)] = None,
+    classes_per_task: Annotated[int, typer.Option(help="S, classes that arrive together.")] = 1,
+    memory_per_class: Annotated[int, typer.Option(help="M, samples kept per class.")] = 20,
+    seed: Annotated[int, typer.Option(help="Of stream, weights and learner.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
+    out: Annotated[Path | None, typer.Option(help="Result folder [runs/NAME].", show_default=False)] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A method's option; repeatable.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Samples that arrive together.")] = 10,
+    class_order: Annotated[str, typer.Option(help="label, or random (seeded).")] = "label",
+    held_out: Annotated[bool, typer.Option("--held-out", help="Examine on a tenth of the training set.")] = False,
+    prequential: Annotated[bool, typer.Option("--prequential", help="Predict batches before learning.")] = False,
+    checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 500,
+) -> None:
+    """Learn a stream with one method and leave a result folder.
+
+    The same command resumes after Ctrl-C or a crash, and finds a finished run.
+    `onebyone methods NAME` lists what --set takes.
+    """
+    config = RunConfig(
+        method=method,
+        dataset=dataset,
+        classes_per_task=classes_per_task,
+        memory_per_class=memory_per_class,
+        seed=seed,
+        device=device,
+        batch_size=batch_size,
+        class_order=class_order,  # type: ignore[arg-type]  # checked by RunConfig
+        held_out=held_out,
+        prequential=prequential,
+        options=_settings(set_ or []),
+    )
+    folder = out or Path("runs") / folder_name(config)
+    with Bar() as bar:
+        result = run(config, data_dir=data_dir, out=folder, checkpoint_every=checkpoint_every, listener=bar)
+    _print_result(result, folder)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the picture and the runs go.")] = Path("demo"),
+) -> None:
+    """Four methods on ten digits that arrive one class at a time: a table and a picture, in a minute."""
+    from onebyone.experiments.demo import anytime_figure, compare, mean_and_spread
+
+    with Bar() as bar:
+        results = compare(out, listener=bar)
+    anytime_figure(results, out / "anytime.png")
+    table = Table(
+        "method",
+        title="digits, one class at a time, 20 samples kept per class, 3 seeds",
+        title_justify="left",
+    )
+    for column in ("accuracy %", "forgetting %", "average anytime %"):
+        table.add_column(column, justify="right")
+    for name, runs in results.items():
+        table.add_row(
+            name,
+            mean_and_spread([result.accuracy for result in runs]),
+            mean_and_spread([result.forgetting for result in runs if result.forgetting is not None]),
+            mean_and_spread([result.average_anytime for result in runs]),
+        )
+    console.print(table)
+    console.print(f"The picture: {out / 'anytime.png'}", highlight=False)
+
+
+@app.command()
+def methods(name: Annotated[str | None, typer.Argument(help="Show the options of this one.")] = None) -> None:
+    """What can learn: every method, or one with its options."""
+    if name is None:
+        table = Table(box=None, pad_edge=False)
+        for column in ("name", "in the paper", "what it does"):
+            table.add_column(column, overflow="fold")
+        for each, entry in all_methods().items():
+            table.add_row(each, entry.section, entry.summary)
+        console.print(table)
+        return
+    entry = find_method(name)
+    console.print(f"[bold]{name}[/bold] ({entry.section}): {entry.summary}\n", highlight=False)
+    table = Table(box=None, pad_edge=False)
+    for column in ("--set", "default", "what it is"):
+        table.add_column(column, overflow="fold")
+    for option, kind, default, text in describe(entry.options):
+        if option != "memory_per_class":  # an option of `onebyone run`
+            table.add_row(option, default, f"{text} ({kind})")
+    console.print(table)
+
+
+@app.command()
+def datasets() -> None:
+    """What there is to learn."""
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "in the paper", "what it is"):
+        table.add_column(column, overflow="fold")
+    for name, entry in all_datasets().items():
+        table.add_row(name, entry.about, entry.summary)
+    console.print(table)
+
+
+def _settings(texts: list[str]) -> dict[str, str]:
+    settings = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise UsageError(
+                f"--set {text!r} is not of the form NAME=VALUE; write for example --set learning_rate=0.01"
+            )
+        settings[name] = value
+    return settings
+
+
+def _print_result(result: Result, folder: Path) -> None:
+    def percent(value: float | None) -> str:
+        return "n/a" if value is None else f"{100 * value:.1f} %"
+
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_row("accuracy", percent(result.accuracy))
+    table.add_row("forgetting", percent(result.forgetting))
+    table.add_row("average anytime accuracy", percent(result.average_anytime))
+    if result.prequential is not None:
+        table.add_row("prequential accuracy", percent(result.prequential))
+    table.add_row("learning, examining", f"{result.seconds['training']:.1f} s, {result.seconds['evaluation']:.1f} s")
+    table.add_row("result", str(folder / "result.json"))
+    console.print(table)

@@ -1,0 +1,68 @@
+"""A progress bar for runs; silent where there is no terminal."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    ProgressColumn,
+    SpinnerColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+from onebyone.experiments import Listener
+
+
+class Rate(ProgressColumn):
+    """Samples a second, lately."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f} samples/s" if task.speed else "", style="dim")
+
+
+class Bar(Listener):
+    """Task, samples a second, accuracy so far and time left, on one line of the terminal."""
+
+    def __init__(self) -> None:
+        self.progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[place]}"),
+            Rate(),
+            TextColumn("{task.fields[accuracy]}"),
+            TimeRemainingColumn(compact=True),
+            console=Console(stderr=True),
+            disable=not sys.stderr.isatty(),
+            transient=True,
+        )
+        self.line = self.progress.add_task("reading the data", total=None, place="", accuracy="")
+
+    def __enter__(self) -> Self:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    def started(self, title: str, samples: int, done: int, tasks: int) -> None:
+        self.tasks = tasks
+        self.progress.reset(
+            self.line, description=title, total=samples, completed=done, place=f"task 1/{tasks}", accuracy=""
+        )
+
+    def stepped(self, task: int, samples: int) -> None:
+        self.progress.update(self.line, advance=samples, place=f"task {task + 1}/{self.tasks}")
+
+    def examined(self, task: int, accuracy: float) -> None:
+        self.progress.update(self.line, accuracy=f"accuracy {100 * accuracy:.1f} %")

@@ -1,0 +1,138 @@
+"""A data set from arrays: in memory, or in an .npz file."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from onebyone.data.augmentation import CropFlip
+from onebyone.data.dataset import Dataset, check_labels, check_samples, split_by_class
+from onebyone.data.registry import register
+from onebyone.errors import UsageError
+
+Array = npt.NDArray[Any] | Tensor
+
+MOST_CLASSES = 100_000  # a greater label is an identifier or a measurement, not the number of a class
+NO_AUGMENTATION = CropFlip(padding=0, flip=False)
+
+
+def from_arrays(
+    x: Array,
+    y: Array,
+    test_x: Array | None = None,
+    test_y: Array | None = None,
+    *,
+    classes: Sequence[str] | None = None,
+    name: str = "arrays",
+    augmentation: CropFlip = NO_AUGMENTATION,
+    test_fraction: float = 0.2,
+    seed: int = 0,
+) -> Dataset:
+    """A data set from numpy arrays or torch tensors.
+
+    ``x`` holds images [n, H, W], [n, H, W, C] or [n, C, H, W], or vectors [n, d]. Four dimensions are taken
+    for [n, H, W, C] if C is 1, 3 or 4 and the second dimension is not. uint8 stays as it is (and is scaled
+    to [-1, 1] by the learner); every other type of number becomes float32, with its values unchanged. Arrays
+    are not copied where that can be helped, so leave them as they are afterwards.
+
+    ``y`` holds whole numbers from 0; there are max(y) + 1 classes, or as many as ``classes`` has names.
+    Without a test set, ``test_fraction`` of each class, drawn by ``seed``, becomes one.
+
+    >>> images, labels = np.zeros((10, 28, 28, 3), np.uint8), np.arange(10) % 2
+    >>> pets = from_arrays(images, labels, classes=["cat", "dog"], name="pets")
+    >>> pets.spec.shape, len(pets.train_y), len(pets.test_y)
+    ((3, 28, 28), 8, 2)
+    """
+    if (test_x is None) != (test_y is None):
+        raise UsageError(f"{name}: test samples and test labels come together; give both or neither")
+    parts = {"training": (x, y)}
+    if test_x is not None and test_y is not None:
+        parts["test"] = (test_x, test_y)
+    samples: list[tuple[Tensor, Tensor]] = []
+    for part, (part_x, part_y) in parts.items():
+        what = f"{name}: the {part} set"
+        samples.append((_samples(part_x, what), _labels(part_y, what)))
+        check_samples(samples[-1][0], what)
+    if classes is None:
+        highest = max([0, *(int(labels.max()) for _, labels in samples if labels.numel())])
+        if highest >= MOST_CLASSES:
+            raise UsageError(
+                f"{name}: the highest label is {highest:,}; labels are class numbers and count from 0, so "
+                f"they must be below {MOST_CLASSES:,}: number the classes, as np.unique(y, "
+                "return_inverse=True) does"
+            )
+        classes = [str(label) for label in range(highest + 1)]
+    if len(samples) == 1:
+        whole_x, whole_y = samples[0]
+        check_labels(whole_x, whole_y, len(classes), f"{name}: the training set")
+        samples = [(whole_x[index], whole_y[index]) for index in split_by_class(whole_y, test_fraction, seed)]
+    (train_x, train_y), (test_samples, test_labels) = samples
+    return Dataset(name, train_x, train_y, test_samples, test_labels, tuple(classes), augmentation)
+
+
+@register("arrays", about="not in the paper: for data of your own")
+def load_arrays(root: Path | None = None) -> Dataset:
+    """Your own arrays: an .npz file with x_train, y_train, x_test and y_test, or with x and y."""
+    wanted = "an .npz file with x_train, y_train, x_test and y_test, or with x and y"
+    if root is None or not root.is_file():
+        found = "no file was given" if root is None else f"{root} is not a file"
+        raise UsageError(f"arrays: {found}; expected {wanted} (--data-dir FILE)")
+    try:
+        with root.open("rb") as stream:  # np.load would leave it open after an error
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise ValueError("it is a single array")
+            arrays = dict(loaded)
+    except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
+        raise UsageError(
+            f"arrays: {root} cannot be read ({error}); expected {wanted}, of numbers; make it with np.savez"
+        ) from error
+    suffix = "_train" if "x_train" in arrays else ""
+    if not {f"x{suffix}", f"y{suffix}"} <= arrays.keys():
+        raise UsageError(f"arrays: {root} holds {', '.join(sorted(arrays)) or 'nothing'}; expected {wanted}")
+    x, y = arrays[f"x{suffix}"], arrays[f"y{suffix}"]
+    return from_arrays(x, y, arrays.get("x_test"), arrays.get("y_test"), name=root.stem)
+
+
+def _samples(x: Array, what: str) -> Tensor:
+    if not isinstance(x, Tensor):
+        x = np.asarray(x)
+        if x.dtype.kind not in "biuf":
+            raise UsageError(f"{what} has samples of type {x.dtype}; convert them to uint8 or float32")
+        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+            x = x.astype(np.uint8 if x.dtype == np.uint8 else np.float32, copy=False)
+        # torch wants memory it could write to, in steps forward
+        x = torch.from_numpy(np.require(x, requirements=["C", "W"]))
+    if x.dtype != torch.uint8:
+        if x.is_complex():
+            raise UsageError(f"{what} has samples of type {x.dtype}; convert them to uint8 or float32")
+        x = x.detach().float()
+    if x.dim() == 3:
+        return x[:, None]
+    if x.dim() == 4 and x.shape[3] in (1, 3, 4) and x.shape[1] not in (1, 3, 4):
+        return x.permute(0, 3, 1, 2).contiguous()
+    return x
+
+
+def _labels(y: Array, what: str) -> Tensor:
+    device = y.device if isinstance(y, Tensor) else "cpu"
+    if isinstance(y, Tensor):
+        y = (y.double() if y.is_floating_point() else y).detach().cpu().numpy()  # numpy has no bfloat16
+    labels = np.asarray(y)
+    if labels.dtype.kind not in "biuf":
+        raise UsageError(
+            f"{what} has labels of type {labels.dtype}; number the classes from 0 and name them in `classes`"
+        )
+    if labels.dtype.kind == "f":
+        whole = np.isfinite(labels) & (labels == np.trunc(labels))
+        if not whole.all():
+            raise UsageError(f"{what} has the label {labels[~whole][0]}; labels are whole numbers that count from 0")
+    return torch.from_numpy(labels.astype(np.int64)).to(device)

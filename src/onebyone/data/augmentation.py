@@ -1,0 +1,52 @@
+"""Random crop and horizontal flip of a whole batch as one tensor operation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onebyone.errors import UsageError
+
+
+@dataclass(frozen=True)
+class CropFlip:
+    """The paper's augmentation: pad by ``padding`` pixels of zero, crop back at a random place, mirror half.
+
+    Every sample draws its own place and its own coin, from the generator given. The crop is a gather, so
+    the cost is that of copying the batch once, whatever its size.
+
+    >>> images = torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).reshape(2, 3, 4, 4)
+    >>> CropFlip(padding=1, flip=True)(images, torch.Generator().manual_seed(0)).shape
+    torch.Size([2, 3, 4, 4])
+    >>> torch.equal(CropFlip(padding=0, flip=False)(images, torch.Generator()), images)
+    True
+    """
+
+    padding: int = 4
+    flip: bool = True
+
+    def __post_init__(self) -> None:
+        if self.padding < 0:
+            raise UsageError(f"padding is {self.padding}; it must be 0 (no crop) or more")
+
+    def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
+        if x.dim() != 4 or not (self.padding or self.flip):
+            return x  # vectors have no neighbourhood to crop
+        count, channels, height, width = x.shape
+        size = 2 * self.padding + 1
+        draw = torch.randint(0, size * size * 2, (count,), generator=generator, device=x.device)
+        row = draw % size + torch.arange(height, device=x.device)[:, None]  # [height, count]
+        column = draw // size % size + torch.arange(width, device=x.device)[:, None]  # [width, count]
+        if self.flip:
+            column = torch.where(draw < size * size, column, column.flip(0))
+        padded = F.pad(x, [self.padding] * 4)
+        image = torch.arange(count, device=x.device)
+        return padded[
+            image[:, None, None, None],
+            torch.arange(channels, device=x.device)[:, None, None],
+            row.T[:, None, :, None],
+            column.T[:, None, None, :],
+        ]

@@ -1,0 +1,149 @@
+"""What there is to learn: samples and labels, held once, on the device, in the type they are stored in."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from onebyone.data.augmentation import CropFlip
+from onebyone.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Spec:
+    """What a learner has to know of the data before it sees any: shapes, not values.
+
+    >>> Spec(shape=(3, 32, 32), num_classes=10).is_image
+    True
+    """
+
+    shape: tuple[int, ...]  # of one sample: (channels, height, width), or (features,)
+    num_classes: int  # how many classes there is room for
+    dtype: torch.dtype = torch.uint8  # uint8 is scaled to [-1, 1] by the learner; float32 is used as it is
+    augmentation: CropFlip = field(default_factory=CropFlip)
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.shape) == 3
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A training and a test set as tensors: ``x`` [n, *shape] uint8 or float32, ``y`` [n] int64 in 0..C-1.
+
+    >>> from onebyone.data import load
+    >>> digits = load("digits")
+    >>> digits.train_x.shape, digits.train_x.dtype, digits.num_classes
+    (torch.Size([1438, 1, 8, 8]), torch.uint8, 10)
+    """
+
+    name: str
+    train_x: Tensor
+    train_y: Tensor
+    test_x: Tensor
+    test_y: Tensor
+    classes: tuple[str, ...]
+    augmentation: CropFlip = field(default_factory=CropFlip)
+
+    def __post_init__(self) -> None:
+        for part, x, y in (("training", self.train_x, self.train_y), ("test", self.test_x, self.test_y)):
+            check_samples(x, f"{self.name}: the {part} set")
+            check_labels(x, y, self.num_classes, f"{self.name}: the {part} set")
+        if self.train_x.shape[1:] != self.test_x.shape[1:] or self.train_x.dtype != self.test_x.dtype:
+            raise UsageError(
+                f"{self.name}: training samples are {_describe(self.train_x)} and test samples "
+                f"{_describe(self.test_x)}; give both the same shape and type"
+            )
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    @property
+    def spec(self) -> Spec:
+        return Spec(tuple(self.train_x.shape[1:]), self.num_classes, self.train_x.dtype, self.augmentation)
+
+    @property
+    def fingerprint(self) -> str:
+        """A checksum of all samples and labels: two runs on different data never pass for the same.
+
+        >>> from onebyone.data import load
+        >>> load("digits").fingerprint == load("digits").held_out().fingerprint
+        False
+        """
+        checksum = 0
+        for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
+            checksum = zlib.crc32(tensor.cpu().contiguous().numpy().tobytes(), checksum)
+        return f"{checksum:08x}"
+
+    def to(self, device: torch.device | str) -> Dataset:
+        """The same set with its tensors on ``device``: moved once, before the first step."""
+        x, y = self.train_x.to(device), self.train_y.to(device)
+        return replace(self, train_x=x, train_y=y, test_x=self.test_x.to(device), test_y=self.test_y.to(device))
+
+    def held_out(self, fraction: float = 0.1, seed: int = 0) -> Dataset:
+        """The set for tuning: a random ``fraction`` of each training class becomes the test set.
+
+        The real test set is not in what comes back, so nothing can be chosen on it by accident. A class
+        keeps at least one sample on the training side, and gives at least one where it has two.
+
+        >>> from onebyone.data import load
+        >>> digits = load("digits")
+        >>> tuning = digits.held_out()
+        >>> len(tuning.train_y) + len(tuning.test_y) == len(digits.train_y)
+        True
+        """
+        keep, hold = split_by_class(self.train_y, fraction, seed)
+        x, y = self.train_x, self.train_y
+        return replace(self, train_x=x[keep], train_y=y[keep], test_x=x[hold], test_y=y[hold])
+
+
+def split_by_class(y: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices of a training and a held-out part, in stored order: a random ``fraction`` of every class.
+
+    Drawn on the CPU, so the split is the same on every device.
+    """
+    if not 0 < fraction < 1:
+        raise UsageError(f"held-out fraction is {fraction}; it must lie between 0 and 1")
+    labels = y.cpu()
+    generator = torch.Generator().manual_seed(seed)
+    held = torch.zeros(len(labels), dtype=torch.bool)
+    for label in sorted(set(labels.tolist())):
+        members = (labels == label).nonzero().flatten()
+        count = min(max(1, round(fraction * len(members))), len(members) - 1)
+        held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
+    return (~held).nonzero().flatten().to(y.device), held.nonzero().flatten().to(y.device)
+
+
+def check_samples(x: Tensor, what: str) -> None:
+    """Refuse samples no learner can use: none at all, a strange type, NaN or infinite values."""
+    if x.dtype not in (torch.uint8, torch.float32):
+        raise UsageError(f"{what} has samples of type {x.dtype}; convert them to uint8 or float32")
+    if x.dim() not in (2, 4) or x.numel() == 0:
+        raise UsageError(
+            f"{what} has shape {tuple(x.shape)}; expected at least one sample, as [n, features] or "
+            "[n, channels, height, width]"
+        )
+    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
+        row = int((~torch.isfinite(x)).flatten(1).any(1).nonzero()[0])
+        raise UsageError(f"{what} has NaN or infinite values (first in sample {row}); remove or fill them")
+
+
+def check_labels(x: Tensor, y: Tensor, num_classes: int, what: str) -> None:
+    """Refuse labels that do not fit: another count than the samples, not integers, out of range."""
+    if y.shape != x.shape[:1]:
+        raise UsageError(f"{what} has {len(x)} samples and labels of shape {tuple(y.shape)}; give one label a sample")
+    if y.dtype != torch.int64:
+        raise UsageError(f"{what} has labels of type {y.dtype}; convert them to int64")
+    low, high = int(y.min()), int(y.max())
+    if low < 0 or high >= num_classes:
+        raise UsageError(
+            f"{what} has labels from {low} to {high}; with {num_classes} classes they must lie in 0..{num_classes - 1}"
+        )
+
+
+def _describe(x: Tensor) -> str:
+    return f"{tuple(x.shape[1:])} {str(x.dtype).removeprefix('torch.')}"

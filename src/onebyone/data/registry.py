@@ -1,0 +1,56 @@
+"""Data sets by name. Adding one is adding one function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from onebyone.data.dataset import Dataset
+from onebyone.errors import unknown
+
+Loader = Callable[[Path | None], Dataset]
+
+
+@dataclass(frozen=True)
+class Entry:
+    load: Loader
+    summary: str
+    about: str
+
+
+_DATASETS: dict[str, Entry] = {}
+
+
+def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
+    """Make a function that takes a folder (or None) and returns a :class:`Dataset` known by ``name``.
+
+    The first line of its docstring is what ``onebyone datasets`` prints; ``about`` says where the paper
+    uses it.
+    """
+
+    def add(load: Loader) -> Loader:
+        _DATASETS[name] = Entry(load, (load.__doc__ or "").strip().split("\n")[0], about)
+        return load
+
+    return add
+
+
+def load(name: str = "digits", root: str | Path | None = None) -> Dataset:
+    """Read a data set by name; ``root`` is its folder or file, by default the cache folder.
+
+    >>> load("digits").name
+    'digits'
+    """
+    if name not in _DATASETS:
+        raise unknown("data set", name, _DATASETS)
+    return _DATASETS[name].load(Path(root) if root is not None else None)
+
+
+def datasets() -> dict[str, Entry]:
+    """Every data set by name.
+
+    >>> "cifar10" in datasets()
+    True
+    """
+    return dict(_DATASETS)

@@ -1,0 +1,50 @@
+"""All that a run found out, in one frozen object that is saved as JSON and read back equal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from onebyone.errors import UsageError
+from onebyone.evaluation.cost import Cost
+from onebyone.evaluation.metrics import Matrix, Metrics
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result(Metrics):
+    """The metrics of the accuracy matrix, what they were computed from, what the run cost and how it was set up.
+
+    Accuracies are fractions. Everything but ``seconds`` is the same when the run is repeated on the same device.
+    """
+
+    accuracy_matrix: Matrix  # [t][j]: on task j after task t; 0 for tasks to come
+    class_accuracy: tuple[float | None, ...]  # at the end, by class; None for a class without test samples
+    prequential: float | None  # share of samples predicted right before they were learnt, where asked for
+    tasks: tuple[tuple[int, ...], ...]  # the classes of each task
+    disjoint: bool  # whether a class arrived in one task only
+    samples: int
+    updates: int
+    cost: Cost
+    config: Mapping[str, Any]
+    seconds: Mapping[str, float]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=2) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> Result:
+        """What :meth:`to_json` wrote, equal to what it was written from."""
+        try:
+            found = json.loads(text)
+            cost = Cost(**found.pop("cost"))
+            config, seconds = found.pop("config"), found.pop("seconds")
+            fields = {name: _tuples(value) for name, value in found.items()}
+            return cls(**fields, cost=cost, config=config, seconds=seconds)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise UsageError(f"this is not a result of onebyone ({error}); delete it and run again") from None
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value

@@ -1,0 +1,87 @@
+"""The demonstration: four methods on digits that arrive one class at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import mean, pstdev
+from typing import TYPE_CHECKING
+
+from onebyone.data import Dataset, load
+from onebyone.evaluation import Result
+from onebyone.experiments.config import RunConfig
+from onebyone.experiments.files import whole
+from onebyone.experiments.run import Listener, folder_name, run
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+METHODS = {"CCP": "ccp", "SupBYOL": "supbyol", "ER": "er", "fine-tuning": "finetune"}
+COLOURS = {"CCP": "#d1495b", "SupBYOL": "#00798c", "ER": "#edae49", "fine-tuning": "#8d99ae"}
+SEEDS = (0, 1, 2)
+
+
+def compare(out: Path, listener: Listener | None = None) -> dict[str, list[Result]]:
+    """The results of every method and seed, from run folders under ``out``: a second call finds them there."""
+    data = load("digits")
+    results: dict[str, list[Result]] = {}
+    for title, name in METHODS.items():
+        configs = [RunConfig(method=name, seed=seed, device="cpu") for seed in SEEDS]
+        results[title] = [run(c, data=data, out=out / folder_name(c), listener=listener) for c in configs]
+    return results
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    """Fractions as per cent, mean and standard deviation.
+
+    >>> mean_and_spread([0.5, 0.6])
+    '55.0 ± 5.0'
+    """
+    return f"{100 * mean(values):.1f} ± {100 * pstdev(values):.1f}"
+
+
+def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
+    """Accuracy over the classes met so far, as they arrive; a band of one standard deviation over the seeds."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 5.4), layout="constrained")
+    FigureCanvasAgg(figure)  # without pyplot: no window, no global state
+    figure.suptitle(
+        "Ten digits, one class at a time, each image seen once",
+        x=0.02,
+        ha="left",
+        fontsize=15,
+        fontweight="bold",
+    )
+    axes = figure.add_subplot()
+    axes.set_title("accuracy on all classes met so far, in per cent", loc="left", fontsize=10, color="#555555")
+    arrivals = range(1, 11)
+    for title, runs in results.items():
+        curves = [[100 * value for value in result.anytime] for result in runs]
+        middle = [mean(values) for values in zip(*curves, strict=True)]
+        spread = [pstdev(values) for values in zip(*curves, strict=True)]
+        low, high = zip(*((m - s, m + s) for m, s in zip(middle, spread, strict=True)), strict=True)
+        axes.fill_between(arrivals, low, high, color=COLOURS[title], alpha=0.15, linewidth=0)
+        axes.plot(arrivals, middle, color=COLOURS[title], linewidth=2.5, marker="o", markersize=4)
+        label = f"{title}  {middle[-1]:.0f}"
+        axes.text(10.2, middle[-1], label, color=COLOURS[title], va="center", fontsize=11, fontweight="bold")
+    chance = [100 / n for n in arrivals]
+    axes.plot(arrivals, chance, color="#bbbbbb", linewidth=1, linestyle=":")
+    axes.set_xlim(0.6, 11.9)
+    axes.set_ylim(0, 104)
+    axes.set_xticks([])
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.grid(axis="y", color="#eeeeee")
+    _draw_arrivals(axes, load("digits"))
+    with whole(path) as place:
+        figure.savefig(place, dpi=160, format="png")
+
+
+def _draw_arrivals(axes: Axes, data: Dataset) -> None:
+    """Under each point of the curves, one image of the class that arrives there."""
+    for label in range(data.num_classes):
+        image = data.train_x[data.train_y == label][0, 0]
+        inset = axes.inset_axes((label + 0.65, -13, 0.7, 11), transform=axes.transData)
+        inset.imshow(image, cmap="gray_r", interpolation="nearest")
+        inset.axis("off")

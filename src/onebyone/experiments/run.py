@@ -1,0 +1,254 @@
+"""One run: a learner on a stream, examined after every task, in a folder of its own."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onebyone import streams
+from onebyone.data import Dataset, load
+from onebyone.engine import Eager, choose_device
+from onebyone.errors import UsageError
+from onebyone.evaluation import Result, measure_cost, metrics, right_answers
+from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
+from onebyone.experiments import checkpoint
+from onebyone.experiments.config import RunConfig, short_hash
+from onebyone.experiments.files import whole
+from onebyone.methods import method
+
+
+class Listener:
+    """What a run tells while it goes on; a progress bar overrides these."""
+
+    def started(self, title: str, samples: int, done: int, tasks: int) -> None:
+        """The run has so many samples in all, of which ``done`` were learnt before (a resumed run)."""
+
+    def stepped(self, task: int, samples: int) -> None:
+        """One more step, in this task (from 0), on so many samples."""
+
+    def examined(self, task: int, accuracy: float) -> None:
+        """After this task the accuracy over what was met so far is this."""
+
+
+class Interrupted(Exception):
+    """The run was stopped by the user, after writing a checkpoint (if it has a folder)."""
+
+
+@dataclass
+class Progress:
+    """How far a run is: all of it that is not in the learner."""
+
+    steps: int = 0
+    right: list[list[int]] = field(default_factory=list)  # after each task: right answers by class
+    predicted: int = 0  # right answers before learning
+    training_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+
+
+class Run:
+    """A run that can be stopped between any two steps and goes on from there, bit for bit."""
+
+    def __init__(self, config: RunConfig, data: Dataset, out: Path | None = None) -> None:
+        device = choose_device(config.device)
+        data = data.held_out() if config.held_out else data
+        entry = method(config.method)
+        self.config = config.resolved(device.type, data.fingerprint)
+        self.data = data.to(device)
+        make = streams.iid if entry.learner.stream == "iid" else streams.class_incremental
+        self.stream = make(
+            self.data.train_y,
+            data.num_classes,
+            config.classes_per_task,
+            order=config.class_order,
+            batch_size=config.batch_size,
+            seed=config.seed,
+        )
+        self.total = torch.bincount(data.test_y, minlength=data.num_classes).tolist()
+        for task in self.stream.tasks:
+            if not any(self.total[label] for label in task.classes):
+                raise UsageError(f"no test sample has a class of task {task.classes}; add some or remove the classes")
+        self.learner = entry.learner(config.method_options(), data.spec, config.seed, device)
+        self.cost = measure_cost(self.learner, config.batch_size)
+        self.engine = Eager(self.learner, self.data.train_x, self.data.train_y)
+        self.progress = Progress()
+        self.folder = out
+        if out is not None:
+            self.enter(out)
+
+    def enter(self, out: Path) -> None:
+        """Make the folder this run's own, or find that it is, and go on from its checkpoint."""
+        import yaml
+
+        path = out / "config.yaml"
+        if path.exists():
+            differences = _differences(yaml.safe_load(path.read_text()), self.config)
+            if differences:
+                raise UsageError(f"{out} holds a run of another configuration ({differences}); choose another --out")
+        else:
+            with whole(path) as place:
+                place.write_text(yaml.safe_dump(self.config, sort_keys=False))
+        if self.checkpoint.exists():
+            self.progress = Progress(**checkpoint.load(self.checkpoint, self.learner))
+
+    @property
+    def checkpoint(self) -> Path:
+        assert self.folder is not None
+        return self.folder / "checkpoint.safetensors"
+
+    def go(self, checkpoint_every: int, listener: Listener) -> Result:
+        """Learn what is left of the stream."""
+        batches = [task.batches(self.stream.batch_size) for task in self.stream.tasks]
+        done = sum(len(index) for index in list(self.stream)[: self.progress.steps])
+        title = f"{self.config['method']} on {self.config['dataset']}"
+        listener.started(title, self.stream.samples, done, len(batches))
+        first = 0  # number of the task's first step
+        with _stop_signal() as stopped:
+            for task, steps in enumerate(batches):
+                for index in steps[max(0, self.progress.steps - first) :]:
+                    self.step(index)
+                    listener.stepped(task, len(index))
+                    if self.progress.steps % checkpoint_every == 0 or stopped.is_set():
+                        self.save()
+                    if stopped.is_set():
+                        raise Interrupted(
+                            f"stopped after {self.progress.steps} steps; the same command goes on from there"
+                        )
+                first += len(steps)
+                if len(self.progress.right) == task:
+                    listener.examined(task, self.examine())
+        return self.finish()
+
+    def step(self, index: torch.Tensor) -> None:
+        started = time.perf_counter()
+        if self.config["prequential"]:
+            answers = self.learner.predict(self.data.train_x[index])
+            self.progress.predicted += int((answers == self.data.train_y[index]).sum())
+        self.engine.step(index)
+        self.progress.steps += 1
+        self.progress.training_seconds += time.perf_counter() - started
+
+    def examine(self) -> float:
+        """End a task: tell a learner that has to know, and ask it the test set. Gives the accuracy so far."""
+        started = time.perf_counter()
+        healthy = all(bool(torch.isfinite(weight).all()) for weight in self.learner.parameters())
+        now = time.perf_counter()
+        self.progress.training_seconds += now - started  # looking at the weights waits for the device to finish
+        if not healthy:
+            raise UsageError(f"the weights are not finite after {self.progress.steps} steps; lower learning_rate")
+        if self.learner.needs_boundaries:
+            self.learner.end_task()
+        self.progress.right.append(right_answers(self.learner, self.data.test_x, self.data.test_y).tolist())
+        self.progress.evaluation_seconds += time.perf_counter() - now
+        return anytime(self.matrix(), self.stream.disjoint)[-1]
+
+    def matrix(self) -> Matrix:
+        return accuracy_matrix(self.progress.right, self.total, [task.classes for task in self.stream.tasks])
+
+    def finish(self) -> Result:
+        """The result, written to the folder if there is one; the checkpoint has served its purpose."""
+        progress, matrix = self.progress, self.matrix()
+        result = Result(
+            **vars(metrics(matrix, self.stream.disjoint)),
+            accuracy_matrix=matrix,
+            class_accuracy=tuple(r / n if n else None for r, n in zip(progress.right[-1], self.total, strict=True)),
+            prequential=progress.predicted / self.stream.samples if self.config["prequential"] else None,
+            tasks=tuple(task.classes for task in self.stream.tasks),
+            disjoint=self.stream.disjoint,
+            samples=self.stream.samples,
+            updates=progress.steps,
+            cost=self.cost,
+            config=self.config,
+            seconds={"training": progress.training_seconds, "evaluation": progress.evaluation_seconds},
+        )
+        if self.folder is not None:
+            with whole(self.folder / "curve.csv") as place:
+                place.write_text(self.curve(result))
+            with whole(self.folder / "result.json") as place:
+                place.write_text(result.to_json())
+            self.checkpoint.unlink(missing_ok=True)
+        return result
+
+    def curve(self, result: Result) -> str:
+        """The anytime curve as a table: a row for each task."""
+        lines, samples = ["task,samples,accuracy"], 0
+        for number, (task, accuracy) in enumerate(zip(self.stream.tasks, result.anytime, strict=True), start=1):
+            samples += len(task.indices)
+            lines.append(f"{number},{samples},{accuracy:.6f}")
+        return "\n".join(lines) + "\n"
+
+    def save(self) -> None:
+        if self.folder is not None:
+            checkpoint.save(self.checkpoint, self.learner, asdict(self.progress))
+
+
+def run(
+    config: RunConfig,
+    *,
+    data: Dataset | None = None,
+    data_dir: str | Path | None = None,
+    out: str | Path | None = None,
+    checkpoint_every: int = 500,
+    listener: Listener | None = None,
+) -> Result:
+    """Do a run, or what is left of it; with ``out`` it leaves a folder and can be stopped and resumed.
+
+    >>> result = run(RunConfig(method="er", classes_per_task=5))
+    >>> len(result.accuracy_matrix), result.samples
+    (2, 1438)
+    """
+    if checkpoint_every < 1:
+        raise UsageError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
+    config.method_options()  # refuse what is wrong before anything is read or written
+    data = load(config.dataset, data_dir) if data is None else data
+    folder = Path(out) if out is not None else None
+    current = Run(config, data, folder)
+    if folder is not None and (folder / "result.json").exists():
+        return Result.from_json((folder / "result.json").read_text())
+    return current.go(checkpoint_every, listener or Listener())
+
+
+def folder_name(config: RunConfig) -> str:
+    """A name for a run's folder: what one looks for, and a hash of all the rest.
+
+    >>> folder_name(RunConfig(method="er", seed=3))
+    'er-digits-s1-m20-seed3-...'
+    """
+    readable = f"{config.method}-{config.dataset}-s{config.classes_per_task}-m{config.memory_per_class}"
+    return f"{readable}-seed{config.seed}-{short_hash(asdict(config))}"
+
+
+def _differences(old: Any, new: dict[str, Any]) -> str:
+    """In words, where two recorded configurations differ; empty if they do not."""
+    if not isinstance(old, dict):
+        return "its config.yaml is damaged"
+    flat_old, flat_new = ({**c, **c.get("options", {})} for c in (old, new))
+    names = [n for n in {**flat_old, **flat_new} if n != "options" and flat_old.get(n) != flat_new.get(n)]
+    return ", ".join(f"{name} there is {flat_old.get(name)}, here {flat_new.get(name)}" for name in names)
+
+
+@contextmanager
+def _stop_signal() -> Iterator[threading.Event]:
+    """An event that Ctrl-C sets, so that a run stops between two steps; a second Ctrl-C stops at once."""
+    stopped = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stopped  # signals belong to the main thread
+        return
+    before = signal.getsignal(signal.SIGINT)
+
+    def stop(number: int, frame: Any) -> None:
+        stopped.set()
+        signal.signal(signal.SIGINT, before)
+
+    signal.signal(signal.SIGINT, stop)
+    try:
+        yield stopped
+    finally:
+        signal.signal(signal.SIGINT, before)

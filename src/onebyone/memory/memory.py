@@ -1,0 +1,100 @@
+"""A fixed number of rows on the learner's device, written and drawn without ever reading a value."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from onebyone.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows drawn from a memory; where fewer than asked for exist, the missing ones weigh nothing."""
+
+    x: Tensor  # [k, *shape] as stored
+    y: Tensor  # [k]
+    weight: Tensor  # [k] 1.0 for a stored row, 0.0 for a missing one
+    extra: Mapping[str, Tensor] = field(default_factory=dict)  # the further fields, [k, ...] each
+
+
+class Memory(nn.Module, ABC):
+    """``capacity`` rows of a sample, its label and any further fields; a policy says which are kept.
+
+    One more row is allocated behind the last: the *blank* row, always zero. A sample that is not kept is written
+    there as zeros and a row that is missing is read from there, so that writing and reading have the same
+    shape whatever happens, and no step has to look at a value.
+    """
+
+    x: Tensor
+    y: Tensor
+    seen: Tensor
+
+    def __init__(
+        self,
+        capacity: int,
+        shape: tuple[int, ...],
+        dtype: torch.dtype = torch.uint8,
+        extra: Mapping[str, int] | None = None,
+    ) -> None:
+        super().__init__()
+        if capacity < 1:
+            raise UsageError(f"a memory of {capacity} samples was asked for; it must hold at least 1")
+        self.capacity = capacity
+        self.fields = ("x", "y", *(extra or {}))
+        self.register_buffer("x", torch.zeros(capacity + 1, *shape, dtype=dtype))
+        self.register_buffer("y", torch.zeros(capacity + 1, dtype=torch.int64))
+        for name, width in (extra or {}).items():
+            self.register_buffer(name, torch.zeros(capacity + 1, width))
+        self.register_buffer("seen", torch.zeros((), dtype=torch.int64))  # samples offered so far
+
+    @abstractmethod
+    def slots(self, y: Tensor, generator: torch.Generator) -> Tensor:
+        """[n] the row each offered sample goes to, in order of arrival; ``capacity`` for one that is not kept."""
+
+    @property
+    def filled(self) -> Tensor:
+        """[capacity] which rows hold a sample."""
+        return torch.arange(self.capacity, device=self.seen.device) < self.seen
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything kept: samples, labels, further fields and the policy's own records."""
+        return sum(buffer.numel() * buffer.element_size() for buffer in self.buffers())
+
+    @torch.no_grad()
+    def add(self, x: Tensor, y: Tensor, generator: torch.Generator, **extra: Tensor) -> None:
+        """Offer samples; the policy decides which are kept and what they replace."""
+        slots = self.slots(y, generator)
+        # Two samples of one batch may be sent to the same row. The later one stays, as if they had come one by one.
+        order = torch.arange(len(slots), device=slots.device)
+        overwritten = ((slots[:, None] == slots) & (order[:, None] < order)).any(1)
+        slots = slots.masked_fill(overwritten, self.capacity)
+        dropped = slots == self.capacity
+        for name, values in {"x": x, "y": y, **extra}.items():
+            blanked = values.masked_fill(dropped.reshape(-1, *[1] * (values.dim() - 1)), 0)
+            self.get_buffer(name).index_copy_(0, slots, blanked)
+        self.seen += len(slots)
+
+    def sample(self, count: int, generator: torch.Generator, allowed: Tensor | None = None) -> Rows:
+        """Draw ``count`` different rows at random, among those with ``allowed`` [capacity] true if it is given."""
+        usable = self.filled if allowed is None else self.filled & allowed
+        keys = torch.rand(self.capacity, generator=generator, device=self.seen.device)
+        best = keys.masked_fill(~usable, -1.0).topk(min(count, self.capacity))
+        index = torch.full((count,), self.capacity, device=self.seen.device)
+        index[: len(best.indices)] = best.indices.where(best.values >= 0, self.capacity)
+        return self.rows(index)
+
+    def rows(self, index: Tensor) -> Rows:
+        """The rows at ``index``; ``capacity`` stands for a missing one."""
+        extra = {name: self.get_buffer(name)[index] for name in self.fields[2:]}
+        return Rows(self.x[index], self.y[index], (index < self.capacity).float(), extra)
+
+    def everything(self) -> Rows:
+        """All rows, missing ones included (they weigh nothing)."""
+        rows = torch.arange(self.capacity, device=self.seen.device)
+        return self.rows(rows.where(self.filled, self.capacity))

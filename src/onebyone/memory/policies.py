@@ -1,0 +1,102 @@
+"""Which samples a memory keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from onebyone.errors import unknown
+from onebyone.memory.memory import Memory
+
+Policy = Literal["reservoir", "balanced"]
+
+
+class Reservoir(Memory):
+    """Vitter's algorithm R: at any time, every sample offered so far is kept with the same probability.
+
+    >>> memory = Reservoir(2, shape=(1,))
+    >>> g = torch.Generator().manual_seed(0)
+    >>> memory.add(torch.tensor([[1], [2], [3]], dtype=torch.uint8), torch.tensor([0, 0, 1]), g)
+    >>> int(memory.filled.sum()), memory.sample(4, g).weight
+    (2, tensor([1., 1., 0., 0.]))
+    """
+
+    def slots(self, y: Tensor, generator: torch.Generator) -> Tensor:
+        arrival = self.seen + torch.arange(len(y), device=y.device)
+        # An integer below arrival + 1. The remainder of 62 random bits is uniform but for a part in 10^12.
+        draw = torch.randint(2**62, (len(y),), generator=generator, device=y.device) % (arrival + 1)
+        return arrival.where(arrival < self.capacity, draw.clamp(max=self.capacity))
+
+
+class BalancedReservoir(Memory):
+    """A reservoir in every class, and room shared evenly: a full memory gives up a sample of its largest class.
+
+    Every sample draws a random key when it arrives, and the largest class gives up its lowest key. So what is kept
+    of a class is its highest keys, a uniform sample of all it has shown, however the room was divided meanwhile.
+
+    >>> memory = BalancedReservoir(4, shape=(1,), num_classes=2)
+    >>> y = torch.tensor([0] * 50 + [1] * 2)
+    >>> memory.add(torch.zeros(52, 1, dtype=torch.uint8), y, torch.Generator().manual_seed(0))
+    >>> memory.y[:4].bincount()
+    tensor([2, 2])
+    """
+
+    key: Tensor
+    held: Tensor
+
+    def __init__(
+        self,
+        capacity: int,
+        shape: tuple[int, ...],
+        dtype: torch.dtype = torch.uint8,
+        extra: Mapping[str, int] | None = None,
+        *,
+        num_classes: int,
+    ) -> None:
+        super().__init__(capacity, shape, dtype, extra)
+        self.register_buffer("key", torch.zeros(capacity + 1))
+        self.register_buffer("held", torch.zeros(num_classes, dtype=torch.int64))  # rows of each class
+
+    def slots(self, y: Tensor, generator: torch.Generator) -> Tensor:
+        keys = torch.rand(len(y), generator=generator, device=y.device)
+        labels = self.y.clone()  # as they will be once the samples before this one are written
+        slots = []
+        for order, (label, key) in enumerate(zip(y.split(1), keys.split(1), strict=True)):
+            arrival = self.seen + order
+            full = arrival >= self.capacity
+            # The newcomer stands in the blank row while the largest class, itself included, gives one up.
+            labels[self.capacity :], self.key[self.capacity :] = label, key
+            self.held.index_add_(0, label, torch.ones_like(label))
+            largest = self.held.argmax(keepdim=True)
+            victim = self.key.masked_fill(labels != largest, 2.0).argmin(keepdim=True)
+            self.held.index_add_(0, largest, -full.long().reshape(1))
+            slot = victim.where(full, arrival)
+            labels.index_copy_(0, slot, label)
+            self.key.index_copy_(0, slot, key)
+            slots.append(slot)
+        self.key[self.capacity :] = 0
+        return torch.cat(slots)
+
+
+def create(
+    policy: Policy,
+    capacity: int,
+    shape: tuple[int, ...],
+    dtype: torch.dtype,
+    num_classes: int,
+    extra: Mapping[str, int] | None = None,
+) -> Memory:
+    """A memory by the name of its policy.
+
+    >>> create("balanced", 20, (1, 8, 8), torch.uint8, num_classes=10).capacity
+    20
+    """
+    match policy:
+        case "reservoir":
+            return Reservoir(capacity, shape, dtype, extra)
+        case "balanced":
+            return BalancedReservoir(capacity, shape, dtype, extra, num_classes=num_classes)
+    raise unknown("memory policy", policy, get_args(Policy))

@@ -1,0 +1,25 @@
+"""One file = one method = one page of the paper. Importing them registers them, in the order of the paper's tables."""
+
+from onebyone.methods import finetune  # noqa: F401, I001
+from onebyone.methods import iid  # noqa: F401
+from onebyone.methods import er  # noqa: F401
+from onebyone.methods import icarl  # noqa: F401
+from onebyone.methods import mir  # noqa: F401
+from onebyone.methods import derpp  # noqa: F401
+from onebyone.methods import er_aml  # noqa: F401
+from onebyone.methods import er_ace  # noqa: F401
+from onebyone.methods import supbyol  # noqa: F401
+from onebyone.methods import ccp  # noqa: F401
+from onebyone.methods.base import Learner, Options, ReplayLearner, ReplayOptions
+from onebyone.methods.registry import create, method, methods, register
+
+__all__ = [
+    "Learner",
+    "Options",
+    "ReplayLearner",
+    "ReplayOptions",
+    "create",
+    "method",
+    "methods",
+    "register",
+]

@@ -1,0 +1,276 @@
+"""The step all methods share. A method adds a page of equations to it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from onebyone import memory, nets
+from onebyone.data import Spec
+from onebyone.memory import Rows
+from onebyone.memory.policies import Policy
+from onebyone.methods import losses
+from onebyone.nets import cosine, unit
+from onebyone.options import Checked, option
+from onebyone.seeding import generator, seeded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Checked):
+    """What every method can be told."""
+
+    learning_rate: float = option(0.1, "step size of plain SGD (paper: 0.1)", above=0)
+    encoder: str = option("auto", "network: resnet18, conv, mlp, or auto (by the shape of the samples)")
+    augment: bool = option(True, "crop and flip images, incoming and replayed (paper: yes)")
+    channels_last: bool = option(True, "memory layout of convolutions: faster on CPUs, same results up to rounding")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(Options):
+    """What every method with a memory can be told."""
+
+    memory_per_class: int = option(20, "M: the memory holds M x (number of classes) samples", low=1)
+    memory_policy: Policy = option("reservoir", "which samples are kept: reservoir, or balanced between classes")
+    replay_size: int = option(10, "samples replayed a step (paper: 10)", low=1)
+    replay_from: Literal["all", "others"] = option(
+        "all", "replay from all of the memory, or only other classes than the incoming ones"
+    )
+    passes: Literal["separate", "joint"] = option(
+        "separate", "incoming and replayed samples in separate forward passes (paper), or in one joint pass"
+    )
+    incoming_weight: float = option(1.0, "weight of the loss on incoming samples", low=0)
+    replay_weight: float = option(1.0, "weight of the loss on replayed samples", low=0)
+    readout: Literal["head", "ncm"] = option(
+        "head", "answer by the trained head, or by the nearest class mean of the memory"
+    )
+
+
+@dataclass(frozen=True)
+class Batch(Rows):
+    """Samples on their way through a step."""
+
+    view: Tensor = field(kw_only=True)  # [n, *shape] augmented, as the network reads them
+
+
+@dataclass(frozen=True)
+class Encoded(Batch):
+    """The same, with what the encoder made of them."""
+
+    features: Tensor = field(kw_only=True)  # [n, width]
+
+
+O = TypeVar("O", bound=Options)  # noqa: E741  (the options of a method)
+R = TypeVar("R", bound=ReplayOptions)
+
+
+class Learner(nn.Module, ABC, Generic[O]):
+    """Learns from batches and answers at any time: ``observe(x, y)`` and ``scores(x)``.
+
+    All it is lies in ``state_dict()``: weights, memory, class counts, step number, state of its random generator.
+    Plain SGD keeps nothing between steps. Loading that dictionary into a new learner of the same making and going
+    on gives the same bits.
+
+    Inside ``observe`` no value of a tensor is ever looked at, so that it can be captured as a graph.
+    """
+
+    needs_boundaries: ClassVar[bool] = False  # whether the run has to say where a task ends
+    stream: ClassVar[Literal["disjoint", "iid"]] = "disjoint"  # the order of samples it is meant for
+
+    counts: Tensor
+    steps: Tensor
+
+    def __init__(self, options: O, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        super().__init__()
+        self.options = options
+        self.spec = spec
+        with seeded(seed, "weights"):  # drawn on the CPU: the same first weights on every device
+            self.encoder = nets.create(options.encoder, spec.shape)
+            self.build()
+        self.register_buffer("counts", torch.zeros(spec.num_classes, dtype=torch.int64))  # samples seen, by class
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.to(device)
+        if options.channels_last:
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.generator = generator(seed, "learner", device)
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.SGD(trained, options.learning_rate, foreach=True)
+
+    @abstractmethod
+    def build(self) -> None:
+        """Make what stands on the encoder. Called once, inside the seeded part of the constructor."""
+
+    @abstractmethod
+    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+        """Learn from one batch, [n, *shape] and [n] on the learner's device; gives its loss."""
+
+    @abstractmethod
+    def readout(self) -> Callable[[Tensor], Tensor]:
+        """What turns features [n, width] into class scores [n, C] at this moment."""
+
+    def end_task(self) -> None:
+        """Told after the last batch of each task, to methods with ``needs_boundaries`` only."""
+
+    @property
+    def device(self) -> torch.device:
+        return self.steps.device
+
+    @property
+    def observed(self) -> Tensor:
+        """[C] the classes seen so far, those of the batch being learnt included."""
+        return self.counts > 0
+
+    @torch.no_grad()
+    def scores(self, x: Tensor, chunk: int = 1000) -> Tensor:
+        """[n, *shape] -> [n, C] class scores; minus infinity for classes never seen."""
+        training = self.training
+        self.eval()
+        try:
+            readout = self.readout()
+            parts = [readout(self.encoder(self.view(part, augment=False))) for part in x.split(chunk)]
+        finally:
+            self.train(training)
+        return torch.cat(parts).masked_fill(~self.observed, float("-inf"))
+
+    def predict(self, x: Tensor) -> Tensor:
+        """[n, *shape] -> [n] the class with the highest score, or -1 while no class is known."""
+        best = self.scores(x).max(1)
+        return best.indices.masked_fill(best.values == float("-inf"), -1)
+
+    def view(self, x: Tensor, augment: bool = True) -> Tensor:
+        """Samples as the network reads them: augmented, scaled to [-1, 1], in its memory layout."""
+        if augment and self.options.augment:
+            x = self.spec.augmentation(x, self.generator)
+        if x.dtype == torch.uint8:
+            x = x.float().mul_(2 / 255).sub_(1)
+        if self.options.channels_last and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return x
+
+    def count(self, y: Tensor) -> None:
+        """Note that these classes have been seen; the first thing a step does."""
+        self.counts.index_add_(0, y, torch.ones_like(y))
+        self.steps += 1
+
+    def in_batch(self, y: Tensor) -> Tensor:
+        """[C] the classes of a batch."""
+        return (y[:, None] == torch.arange(self.spec.num_classes, device=y.device)).any(0)
+
+    def descend(self, loss: Tensor) -> None:
+        """One step of SGD."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+
+    def get_extra_state(self) -> Tensor:
+        return self.generator.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.generator.set_state(state.cpu())
+
+
+class ReplayLearner(Learner[R]):
+    """A learner with a memory: a loss on the incoming samples, a loss on the replayed ones, one step for both."""
+
+    extra_fields: ClassVar[tuple[str, ...]] = ()  # what is kept with a sample: [C] numbers each
+
+    def __init__(self, options: R, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        super().__init__(options, spec, seed, device)
+        self.memory = memory.create(
+            options.memory_policy,
+            options.memory_per_class * spec.num_classes,
+            spec.shape,
+            spec.dtype,
+            spec.num_classes,
+            dict.fromkeys(self.extra_fields, spec.num_classes),
+        ).to(device)
+
+    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+        self.count(y)
+        incoming = self.batch(Rows(x, y, torch.ones(len(y), device=x.device)))
+        batches = [incoming, *(self.batch(rows, instead=incoming) for rows in self.draw(incoming))]
+        features = self.encode(*batches)
+        encoded = [Encoded(**vars(batch), features=f) for batch, f in zip(batches, features, strict=True)]
+        loss = self.loss(*encoded)
+        kept = self.keep(encoded[0])
+        self.descend(loss)
+        self.after_update(*encoded)
+        self.memory.add(x, y, self.generator, **kept)
+        return loss.detach()
+
+    def draw(self, incoming: Batch) -> tuple[Rows, ...]:
+        """The samples to replay: first those of the replay loss, then any others the method asks for."""
+        return (self.memory.sample(self.options.replay_size, self.generator, self.allowed(incoming)),)
+
+    def loss(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> Tensor:
+        """What one step minimises."""
+        weights = self.options.incoming_weight, self.options.replay_weight
+        return weights[0] * self.incoming_loss(incoming, replay, *others) + weights[1] * self.replay_loss(
+            replay, incoming
+        )
+
+    @abstractmethod
+    def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
+        """What the method asks of the incoming samples, given those it has drawn (the replayed ones first)."""
+
+    @abstractmethod
+    def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
+        """What the method asks of the replayed samples, in a step with these incoming ones."""
+
+    def after_update(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> None:
+        """What happens between the step and the writing of the memory; nothing for most."""
+
+    def keep(self, incoming: Encoded) -> dict[str, Tensor]:
+        """The further fields to store with the incoming samples, as they are before the step."""
+        return {}
+
+    @abstractmethod
+    def logits(self, features: Tensor) -> Tensor:
+        """[n, width] features -> [n, C] the class scores that training shapes."""
+
+    def represent(self, features: Tensor) -> Tensor:
+        """[n, width] -> [n, d] the space in which classes have means."""
+        return features
+
+    def allowed(self, incoming: Batch) -> Tensor | None:
+        """[capacity] the rows that may be replayed; None for all."""
+        if self.options.replay_from == "all":
+            return None
+        return ~self.in_batch(incoming.y)[self.memory.y[:-1]]
+
+    def batch(self, rows: Rows, instead: Rows | None = None, augment: bool = True) -> Batch:
+        """Rows on their way through the step. Missing ones are stood in for by incoming samples, at weight zero.
+
+        They could as well be blank, but for BatchNorm, whose statistics see every row of a batch.
+        """
+        x, y = rows.x, rows.y
+        if instead is not None:
+            stand_in = torch.arange(len(y), device=y.device) % len(instead.y)
+            missing = rows.weight == 0
+            y = instead.y[stand_in].where(missing, y)
+            x = instead.x[stand_in].where(missing.reshape(-1, *[1] * (x.dim() - 1)), x)
+        return Batch(x, y, rows.weight, rows.extra, view=self.view(x, augment))
+
+    def encode(self, *batches: Batch, encoder: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
+        """[n, width] features of each: a forward pass each, or one for all together."""
+        encoder = encoder or self.encoder
+        views = [batch.view for batch in batches]
+        if self.options.passes == "joint":
+            return list(encoder(torch.cat(views)).split([len(view) for view in views]))
+        return [encoder(view) for view in views]
+
+    def readout(self) -> Callable[[Tensor], Tensor]:
+        if self.options.readout != "ncm":
+            return self.logits
+        means, present = self.memory_means()
+        return lambda features: cosine(self.represent(features), means, 1.0).masked_fill(~present, float("-inf"))
+
+    def memory_means(self, chunk: int = 1000) -> tuple[Tensor, Tensor]:
+        """[C, d] the mean direction of each class in the memory, and [C] which classes are there."""
+        rows = self.memory.everything()
+        parts = [unit(self.represent(self.encoder(self.view(x, augment=False)))) for x in rows.x.split(chunk)]
+        return losses.class_means(torch.cat(parts), rows.y, rows.weight, self.spec.num_classes)

@@ -1,0 +1,66 @@
+"""ER-ACE (Caccia et al., 2021): incoming samples do not push the classes of the past away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeVar
+
+from torch import Tensor
+
+from onebyone.methods.base import Encoded, ReplayLearner, ReplayOptions
+from onebyone.methods.losses import cross_entropy
+from onebyone.methods.registry import register
+from onebyone.nets import CosineHead
+from onebyone.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class CosineOptions(ReplayOptions):
+    temperature: float = option(0.1, "of the cosine head: scores are cosine / temperature", above=0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ERACEOptions(CosineOptions):
+    contrast_unseen: bool = option(
+        True,
+        "keep classes that were never seen in the incoming softmax; this uses how many are still to come",
+    )
+
+
+C = TypeVar("C", bound=CosineOptions)
+
+
+class CosineReplay(ReplayLearner[C]):
+    """Replayed samples by cross-entropy over a cosine head: what ER-ACE and ER-AML share."""
+
+    def build(self) -> None:
+        self.head = CosineHead(self.encoder.width, self.spec.num_classes, self.options.temperature)
+
+    def logits(self, features: Tensor) -> Tensor:
+        scores: Tensor = self.head(features)
+        return scores
+
+    def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
+        return cross_entropy(self.logits(replay.features), replay.y, replay.weight)
+
+
+@register("er-ace", ERACEOptions, section="table 2, ER-ACE")
+class ERACE(CosineReplay[ERACEOptions]):
+    """ER whose incoming softmax leaves out the classes of the past (asymmetric cross-entropy).
+
+    **With one class a task** the incoming batch holds a single class, and all that its softmax can contrast it with
+    are the classes never seen: the step pushes the logits of the future down, and no other class is learnt against.
+    With ``contrast_unseen=no`` even that is gone: the softmax has one term, the incoming loss is exactly zero, and
+    what is left is cross-entropy on the memory. The paper calls the method inapplicable there; it runs.
+
+    >>> from onebyone.data import load
+    >>> digits = load("digits")
+    >>> learner = ERACE(ERACEOptions(memory_per_class=5), digits.spec)
+    >>> loss = learner.observe(digits.train_x[:10], digits.train_y[:10])
+    """
+
+    def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
+        among = self.in_batch(incoming.y)
+        if self.options.contrast_unseen:
+            among = among | ~self.observed
+        return cross_entropy(self.logits(incoming.features), incoming.y, incoming.weight, among=among)

@@ -1,0 +1,34 @@
+"""Fine-tuning: the lower end of every table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onebyone.methods.base import Learner, Options
+from onebyone.methods.registry import register
+
+
+@register("finetune", Options, section="tables 1 and 2, fine-tuning")
+class FineTune(Learner[Options]):
+    """Plain SGD on what comes in, no memory: forgets everything but the last task.
+
+    >>> from onebyone.data import load
+    >>> digits = load("digits")
+    >>> learner = FineTune(Options(), digits.spec)
+    >>> loss = learner.observe(digits.train_x[:10], digits.train_y[:10])
+    """
+
+    def build(self) -> None:
+        self.head = nn.Linear(self.encoder.width, self.spec.num_classes)
+
+    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+        self.count(y)
+        loss = F.cross_entropy(self.head(self.encoder(self.view(x))), y)
+        self.descend(loss)
+        return loss.detach()
+
+    def readout(self) -> Callable[[Tensor], Tensor]:
+        return self.head

@@ -1,0 +1,17 @@
+"""iid online: the upper end of every table."""
+
+from __future__ import annotations
+
+from onebyone.methods.base import Options
+from onebyone.methods.finetune import FineTune
+from onebyone.methods.registry import register
+
+
+@register("iid", Options, section="tables 1 and 2, iid online")
+class IID(FineTune):
+    """The same network and steps on a shuffled stream of all classes: not incremental at all.
+
+    The learner is that of fine-tuning; what differs is the stream a run gives it.
+    """
+
+    stream = "iid"

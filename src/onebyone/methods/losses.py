@@ -1,0 +1,102 @@
+"""The equations, as pure functions of tensors.
+
+Shapes: n samples, d dimensions, C classes. Masks are boolean; a weight of zero takes a sample out of a loss without
+changing a shape. Every function here has a test against a loop-by-loop transcription of its equation.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onebyone.nets import cosine
+
+Reduction = Literal["mean", "sum"]
+
+
+def reduce(values: Tensor, weight: Tensor, reduction: Reduction = "mean") -> Tensor:
+    """[n] values and [n] weights -> their weighted sum, or mean over what has weight (0 where nothing has).
+
+    >>> reduce(torch.tensor([1.0, 3.0, 9.0]), torch.tensor([1.0, 1.0, 0.0]))
+    tensor(2.)
+    """
+    total = (values * weight).sum()
+    return total if reduction == "sum" else total / weight.sum().clamp(min=1)
+
+
+def cross_entropy(
+    logits: Tensor, y: Tensor, weight: Tensor, reduction: Reduction = "mean", among: Tensor | None = None
+) -> Tensor:
+    """Cross-entropy of [n, C] logits; ``among`` [C] leaves only these classes in the softmax.
+
+    With cosine logits among the classes observed this is equation 2: there, printed as a sum.
+    """
+    if among is not None:
+        logits = logits.masked_fill(~among, float("-inf"))
+    return reduce(F.cross_entropy(logits, y, reduction="none"), weight, reduction)
+
+
+def batch_mates(y: Tensor) -> Tensor:
+    """P(x_i) of equations 1 and 3: [n, n], true where two different samples of the batch share a class.
+
+    >>> batch_mates(torch.tensor([7, 3, 7])).long()
+    tensor([[0, 0, 1], [0, 0, 0], [1, 0, 0]])
+    """
+    return (y[:, None] == y) & ~torch.eye(len(y), dtype=torch.bool, device=y.device)
+
+
+def mean_over(values: Tensor, mask: Tensor) -> Tensor:
+    """[n, m] values and mask -> [n] mean of each row over its mask, 0 for an empty one."""
+    return (values * mask).sum(1) / mask.sum(1).clamp(min=1)
+
+
+def byol(prediction: Tensor, target: Tensor, positive: Tensor, temperature: float) -> Tensor:
+    """Equation 1: minus the mean similarity of q(z) of x_i [n, d] to the target's z of its positives [m, d]."""
+    return -mean_over(cosine(prediction, target, temperature), positive).mean()
+
+
+def pull(z: Tensor, y: Tensor, prototypes: Tensor, temperature: float) -> Tensor:
+    """First term of equation 3: minus the mean similarity of each sample to its class's prototype [C, d]."""
+    return -cosine(z, prototypes, temperature).gather(1, y[:, None]).mean()
+
+
+def gather_mates(z: Tensor, y: Tensor, temperature: float) -> Tensor:
+    """Second term of equation 3: minus the mean similarity of each sample to its batch mates."""
+    return -mean_over(cosine(z, z, temperature), batch_mates(y)).mean()
+
+
+def repel(prototypes: Tensor, observed: Tensor, temperature: float) -> Tensor:
+    """Third term of equation 3: each observed prototype's summed similarity to the others, averaged."""
+    pairs = (observed[:, None] & observed) & ~torch.eye(len(observed), dtype=torch.bool, device=observed.device)
+    return (cosine(prototypes, prototypes, temperature) * pairs).sum() / observed.sum().clamp(min=1)
+
+
+def supervised_contrast(
+    anchor: Tensor, contrast: Tensor, positive: Tensor, usable: Tensor, weight: Tensor, temperature: float
+) -> Tensor:
+    """The SupCon loss of ER-AML: anchors [n, d] against one shared set of drawn samples [m, d].
+
+    ``positive`` [n, m] marks same-class pairs, ``usable`` [m] the drawn samples that exist and ``weight`` [n] the
+    anchors that found both a positive and a negative. Scaled by temperature / 0.07, as in the original code.
+    """
+    logits = cosine(anchor, contrast, temperature).masked_fill(~usable, float("-inf"))
+    # An anchor without any usable contrast would give NaN even at weight zero.
+    logits = logits.masked_fill(~usable.any(), 0.0)
+    log_probability = F.log_softmax(logits, 1).masked_fill(~usable, 0.0)
+    loss = -mean_over(log_probability, positive & usable)
+    return temperature / 0.07 * reduce(loss, weight)
+
+
+def class_means(z: Tensor, y: Tensor, weight: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """[n, d] -> the mean of each class [C, d], and which classes have one [C].
+
+    >>> means, present = class_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), torch.ones(2), 3)
+    >>> means.flatten(), present
+    (tensor([0., 2., 0.]), tensor([False,  True, False]))
+    """
+    member = (y == torch.arange(num_classes, device=y.device)[:, None]) * weight  # [C, n]
+    count = member.sum(1)
+    return member @ z / count.clamp(min=1)[:, None], count > 0

@@ -1,0 +1,67 @@
+"""What SupBYOL and CCP share: a projection, a prototype for every class, and equation 2 on the replayed samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeVar
+
+from torch import Tensor, nn
+
+from onebyone.methods.base import Encoded, ReplayLearner, ReplayOptions
+from onebyone.methods.losses import Reduction, cross_entropy
+from onebyone.nets import CosineHead, cosine, multilayer
+from onebyone.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrototypeOptions(ReplayOptions):
+    temperature: float = option(0.1, "of sim in all equations (the paper does not print it)", above=0)
+    projector: Literal["none", "linear", "mlp"] = option("linear", "g: what stands between features and prototypes")
+    projection: int = option(128, "dimensions after the projector", low=1)
+    hidden: int = option(512, "hidden units of an mlp projector", low=1)
+    replay_reduction: Reduction = option(
+        "mean", "equation 2 averaged over the replayed samples, or summed as it is printed"
+    )
+    readout: Literal["prototypes", "ncm"] = option(  # type: ignore[assignment]
+        "prototypes", "answer by the prototypes, or by the nearest class mean of the memory"
+    )
+
+
+P = TypeVar("P", bound=PrototypeOptions)
+
+
+class PrototypeReplay(ReplayLearner[P]):
+    """z = g(f(x)) is compared by cosine with a prototype for every class."""
+
+    def build(self) -> None:
+        options, width = self.options, self.encoder.width
+        self.projector: nn.Module
+        match options.projector:
+            case "none":
+                self.projector, depth = nn.Identity(), width
+            case "linear":
+                self.projector, depth = nn.Linear(width, options.projection), options.projection
+            case "mlp":
+                self.projector, depth = (
+                    multilayer(width, options.hidden, options.projection),
+                    options.projection,
+                )
+        self.prototypes = CosineHead(depth, self.spec.num_classes, options.temperature)
+
+    def represent(self, features: Tensor) -> Tensor:
+        z: Tensor = self.projector(features)
+        return z
+
+    def logits(self, features: Tensor) -> Tensor:
+        scores: Tensor = self.prototypes(self.represent(features))
+        return scores
+
+    def reachable(self, incoming: Encoded) -> Tensor:
+        """[C, d] the prototypes, as the gradients of this step may reach them."""
+        return self.prototypes.weight
+
+    def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
+        """Equation 2."""
+        z = self.represent(replay.features)
+        scores = cosine(z, self.reachable(incoming), self.options.temperature)
+        return cross_entropy(scores, replay.y, replay.weight, self.options.replay_reduction, among=self.observed)

@@ -1,0 +1,76 @@
+"""SupBYOL: BYOL with labels, section 2.1."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
+
+from onebyone.methods.base import Batch, Encoded
+from onebyone.methods.losses import batch_mates, byol
+from onebyone.methods.partners import draw_partners
+from onebyone.methods.prototypes import PrototypeOptions, PrototypeReplay
+from onebyone.methods.registry import register
+from onebyone.nets import multilayer
+from onebyone.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupBYOLOptions(PrototypeOptions):
+    learning_rate: float = option(0.03, "step size of plain SGD (paper: 0.1)", above=0)
+    temperature: float = option(0.2, "of sim in both equations (the paper does not print it)", above=0)
+    projector: Literal["none", "linear", "mlp"] = option("mlp", "g: what stands between features and prototypes")
+    predictor_hidden: int = option(256, "hidden units of the predictor q", low=1)
+    target_momentum: float = option(0.99, "tau: the target follows the online network", low=0, high=1)
+    positives: Literal["batch", "memory"] = option(
+        "batch", "P(x): all batch mates of the class, or one sample of the class drawn from memory and batch"
+    )
+
+
+@register("supbyol", SupBYOLOptions, section="section 2.1, equations 1 and 2")
+class SupBYOL(PrototypeReplay[SupBYOLOptions]):
+    """Incoming samples predict what a slowly moving target network makes of others of their class.
+
+    No negatives: a class is learnt by itself (equation 1), classes meet only in the replay (equation 2). A sample alone
+    of its class in the batch is its own positive, as in BYOL.
+
+    >>> from onebyone.data import load
+    >>> digits = load("digits")
+    >>> learner = SupBYOL(SupBYOLOptions(memory_per_class=5), digits.spec)
+    >>> loss = learner.observe(digits.train_x[:10], digits.train_y[:10])
+    """
+
+    def build(self) -> None:
+        super().build()
+        depth = self.prototypes.weight.shape[1]
+        self.predictor = multilayer(depth, self.options.predictor_hidden, depth)
+        self.target = deepcopy(nn.Sequential(self.encoder, self.projector)).requires_grad_(False)
+        self.follow = get_ema_multi_avg_fn(self.options.target_momentum)
+
+    def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
+        """Equation 1."""
+        prediction = self.predictor(self.represent(incoming.features))
+        own = torch.eye(len(incoming.y), dtype=torch.bool, device=incoming.y.device)
+        if self.options.positives == "batch":
+            partners: Batch = incoming
+            mates = batch_mates(incoming.y)
+            positive = mates | (own & ~mates.any(1))
+        else:
+            partners, positive = self.partners(incoming), own
+        with torch.no_grad():
+            seen_along = drawn[:1] if self.options.passes == "joint" else ()  # as the online network saw them
+            target = self.encode(partners, *seen_along, encoder=self.target)[0]
+        return byol(prediction, target, positive, self.options.temperature)
+
+    def partners(self, incoming: Batch) -> Batch:
+        """Another sample of its class for each, or another view of itself where there is none."""
+        same = incoming.y[:, None] == torch.cat([self.memory.y[:-1], incoming.y])
+        return self.batch(draw_partners(self.memory, incoming, same, self.generator), instead=incoming)
+
+    def after_update(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> None:
+        online = [*self.encoder.parameters(), *self.projector.parameters()]
+        self.follow(list(self.target.parameters()), online, 0)

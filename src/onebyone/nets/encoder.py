@@ -1,0 +1,59 @@
+"""Networks by name. Adding one is adding one class or function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from torch import Tensor, nn
+
+from onebyone.errors import UsageError, unknown
+
+
+class Encoder(nn.Module):
+    """A network that turns samples [n, *shape] into features [n, ``width``]."""
+
+    width: int
+
+    def __call__(self, x: Tensor) -> Tensor:  # nn.Module types its call as Any
+        features: Tensor = super().__call__(x)
+        return features
+
+
+Builder = Callable[[tuple[int, ...]], Encoder]
+B = TypeVar("B", bound=Builder)
+_ENCODERS: dict[str, Builder] = {}
+
+
+def register(name: str) -> Callable[[B], B]:
+    """Make a class or function that takes a sample's shape and returns an :class:`Encoder` known by ``name``."""
+
+    def add(builder: B) -> B:
+        _ENCODERS[name] = builder
+        return builder
+
+    return add
+
+
+def encoders() -> tuple[str, ...]:
+    """The names of all networks.
+
+    >>> encoders()
+    ('conv', 'mlp', 'resnet18')
+    """
+    return tuple(sorted(_ENCODERS))
+
+
+def create(name: str, shape: tuple[int, ...]) -> Encoder:
+    """Build a network for samples of this shape; ``auto`` takes the one that suits it.
+
+    >>> create("auto", (3, 32, 32)).width, create("auto", (1, 8, 8)).width, create("auto", (20,)).width
+    (160, 64, 128)
+    """
+    if name == "auto":
+        name = "mlp" if len(shape) == 1 else "resnet18" if min(shape[1:]) >= 24 else "conv"
+    if name not in _ENCODERS:
+        raise unknown("encoder", name, [*_ENCODERS, "auto"])
+    if len(shape) == 1 and name != "mlp":
+        raise UsageError(f"encoder {name!r} reads images, and the samples are vectors of {shape[0]}; use encoder=mlp")
+    return _ENCODERS[name](shape)

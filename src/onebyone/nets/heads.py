@@ -1,0 +1,67 @@
+"""What stands on an encoder: projector, predictor, and class vectors compared by cosine."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def unit(x: Tensor) -> Tensor:
+    """Rows scaled to length one; a row shorter than 1e-5 is left short, so that its gradient stays finite.
+
+    >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+    tensor([[0.6000, 0.8000], [0.0000, 0.0000]])
+    """
+    return F.normalize(x, dim=1, eps=1e-5)
+
+
+def cosine(a: Tensor, b: Tensor, temperature: float) -> Tensor:
+    """``sim(a, b)`` of the paper for all pairs: [n, d] and [m, d] -> [n, m], cosine over temperature.
+
+    >>> cosine(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 3.0]]), 0.5)
+    tensor([[2., 0.]])
+    """
+    return unit(a) @ unit(b).T / temperature
+
+
+class CosineHead(nn.Module):
+    """A vector a class; a score is the cosine between it and the features, over a fixed temperature.
+
+    The vectors start as random directions of length one. This is the head of ER-ACE and ER-AML, and these are
+    the prototypes of SupBYOL and CCP.
+
+    >>> CosineHead(64, num_classes=10, temperature=0.1)(torch.randn(5, 64)).shape
+    torch.Size([5, 10])
+    """
+
+    def __init__(self, width: int, num_classes: int, temperature: float) -> None:
+        super().__init__()
+        self.temperature = temperature
+        self.weight = nn.Parameter(unit(torch.randn(num_classes, width)))
+
+    def forward(self, features: Tensor) -> Tensor:
+        return cosine(features, self.weight, self.temperature)
+
+
+class LoneBatchNorm(nn.BatchNorm1d):
+    """BatchNorm over features that also takes a batch of one, by its running statistics.
+
+    One sample has no variance to divide by; a stream that brings samples one by one still has to be learnt.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        if len(input) > 1:
+            return super().forward(input)
+        return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
+
+
+def multilayer(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    """BYOL's projector and predictor: one hidden layer with BatchNorm.
+
+    >>> multilayer(64, 512, 128)(torch.randn(1, 64)).shape
+    torch.Size([1, 128])
+    """
+    return nn.Sequential(
+        nn.Linear(inputs, hidden), LoneBatchNorm(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, outputs)
+    )

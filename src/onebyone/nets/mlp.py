@@ -1,0 +1,29 @@
+"""A multilayer perceptron for vectors."""
+
+from __future__ import annotations
+
+from math import prod
+
+from torch import Tensor, nn
+
+from onebyone.nets.encoder import Encoder, register
+
+
+@register("mlp")
+class MLP(Encoder):
+    """Two hidden layers; images are flattened.
+
+    >>> MLP((20,)).width
+    128
+    """
+
+    def __init__(self, shape: tuple[int, ...], width: int = 128) -> None:
+        super().__init__()
+        self.width = width
+        self.layers = nn.Sequential(
+            nn.Flatten(), nn.Linear(prod(shape), 2 * width), nn.ReLU(), nn.Linear(2 * width, width), nn.ReLU()
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.layers(x)
+        return features

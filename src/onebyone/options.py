@@ -1,0 +1,128 @@
+"""Options as frozen dataclasses: each field has a type, a default, a sentence, and bounds that are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from onebyone.errors import UsageError, unknown
+
+T = TypeVar("T")
+
+
+def option(
+    default: T, help: str, *, low: float | None = None, above: float | None = None, high: float | None = None
+) -> T:
+    """A field with a default, the sentence that documents it, and the bounds a number must keep."""
+    metadata = {"help": help, "low": low, "above": above, "high": high}
+    return field(default=default, metadata=metadata)  # type: ignore[no-any-return, call-overload, unused-ignore]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A base for options: wrong values are refused when the object is made, in one sentence.
+
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Sizes(Checked):
+    ...     width: int = option(3, "how wide", low=1)
+    >>> Sizes(width=0)
+    Traceback (most recent call last):
+        ...
+    onebyone.errors.UsageError: width is 0; it must be at least 1
+    """
+
+    def __post_init__(self) -> None:
+        hints = get_type_hints(type(self))
+        for item in fields(self):
+            _check(item, getattr(self, item.name), hints[item.name])
+
+
+def parse(kind: type[T], texts: Mapping[str, str], what: str = "option") -> T:
+    """Make options of ``kind`` from texts, as the command line gets them.
+
+    >>> @dataclass(frozen=True, kw_only=True)
+    ... class Sizes(Checked):
+    ...     width: int = option(3, "how wide")
+    ...     deep: bool = option(False, "how deep")
+    >>> parse(Sizes, {"width": "5", "deep": "yes"})
+    Sizes(width=5, deep=True)
+    >>> parse(Sizes, {"widht": "5"})
+    Traceback (most recent call last):
+        ...
+    onebyone.errors.UsageError: unknown option 'widht'; did you mean 'width'? Known: deep, width
+    """
+    hints = get_type_hints(kind)
+    known = [item.name for item in fields(kind)]  # type: ignore[arg-type]
+    for name in texts:
+        if name not in known:
+            raise unknown(what, name, known)
+    return kind(**{name: _convert(name, text, hints[name]) for name, text in texts.items()})
+
+
+def describe(kind: type[Any]) -> list[tuple[str, str, str, str]]:
+    """Name, type, default and sentence of every field, for people."""
+    hints = get_type_hints(kind)
+    return [
+        (item.name, _type_name(hints[item.name]), _show(item.default), item.metadata.get("help", ""))
+        for item in fields(kind)
+    ]
+
+
+def _convert(name: str, text: str, hint: Any) -> Any:
+    if get_origin(hint) in (Union, UnionType):
+        if text.lower() == "none":
+            return None
+        (hint,) = [part for part in get_args(hint) if part is not type(None)]
+    if hint is bool:
+        words = {
+            "true": True,
+            "yes": True,
+            "1": True,
+            "on": True,
+            "false": False,
+            "no": False,
+            "0": False,
+            "off": False,
+        }
+        if text.lower() in words:
+            return words[text.lower()]
+    elif hint in (int, float):
+        try:
+            return hint(text)
+        except ValueError:
+            pass
+    else:
+        return text
+    raise UsageError(f"{name} is {text!r}; it must be {_type_name(hint)}")
+
+
+def _check(item: Field[Any], value: Any, hint: Any) -> None:
+    name = item.name
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise unknown(name, str(value), get_args(hint))
+        return
+    if hint in (int, float):
+        allowed = (int, float) if hint is float else (int,)
+        if isinstance(value, bool) or not isinstance(value, allowed):
+            raise UsageError(f"{name} is {value!r}; it must be {_type_name(hint)}")
+        low, above, high = (item.metadata.get(bound) for bound in ("low", "above", "high"))
+        if low is not None and not value >= low:  # so that NaN is refused too
+            raise UsageError(f"{name} is {value}; it must be at least {low}")
+        if above is not None and not value > above:
+            raise UsageError(f"{name} is {value}; it must be above {above}")
+        if high is not None and not value <= high:
+            raise UsageError(f"{name} is {value}; it must be at most {high}")
+
+
+def _type_name(hint: Any) -> str:
+    if get_origin(hint) is Literal:
+        return " | ".join(get_args(hint))
+    names = {bool: "yes or no", int: "a whole number", float: "a number", str: "a name"}
+    return names.get(hint, str(hint))
+
+
+def _show(value: Any) -> str:
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -1,0 +1,140 @@
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from onebyone.data import CropFlip, from_folder, load
+from onebyone.errors import UsageError
+
+
+def paint(path: Path, colour: tuple[int, int, int] = (200, 100, 50), mode: str = "RGB") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (20, 12), colour).convert(mode).save(path)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    root = tmp_path / "pictures"
+    for number in range(10):
+        paint(root / "zebra" / f"{number}.png", (number, 0, 0))
+        paint(root / "ant" / f"{number}.bmp", (number, 255, 0))
+    return root
+
+
+def test_classes_in_sub_folders(pictures: Path) -> None:
+    dataset = load("folder", pictures)
+    assert dataset.name == "pictures"
+    assert dataset.classes == ("ant", "zebra")
+    assert dataset.augmentation == CropFlip(padding=4, flip=True)
+    assert dataset.train_x.shape == (16, 3, 32, 32)
+    assert dataset.train_x.dtype == torch.uint8
+    assert dataset.test_y.tolist() == [0, 0, 1, 1]
+    assert torch.equal(dataset.train_x[:, 1, 0, 0] == 0, dataset.train_y == 1)
+    red = torch.cat([dataset.train_x, dataset.test_x])[:, 0, 5, 5]
+    assert sorted(red.tolist()) == sorted([*range(10), *range(10)])
+
+
+def test_options(pictures: Path) -> None:
+    plain = CropFlip(0, False)
+    dataset = from_folder(str(pictures), size=9, augmentation=plain, test_fraction=0.5, seed=1)
+    assert dataset.train_x.shape == (10, 3, 9, 9)
+    assert dataset.augmentation == plain
+    assert torch.equal(dataset.test_x, from_folder(pictures, 9, test_fraction=0.5, seed=1).test_x)
+    assert not torch.equal(dataset.test_x, from_folder(pictures, 9, test_fraction=0.5, seed=2).test_x)
+    with pytest.raises(UsageError, match="size is 0; pictures need at least 1 pixel a side"):
+        from_folder(pictures, size=0)
+
+
+def test_train_and_test_folders(tmp_path: Path) -> None:
+    paint(tmp_path / "train" / "a" / "1.png")
+    paint(tmp_path / "train" / "b" / "1.png")
+    paint(tmp_path / "train" / "b" / "2.png")
+    paint(tmp_path / "test" / "b" / "1.png")  # a class without test pictures is no error
+    dataset = from_folder(tmp_path)
+    assert dataset.classes == ("a", "b")
+    assert dataset.train_y.tolist() == [0, 1, 1]
+    assert dataset.test_y.tolist() == [1]
+
+
+def test_a_class_may_be_called_train(tmp_path: Path) -> None:
+    for number in range(2):
+        paint(tmp_path / "train" / f"{number}.png")
+        paint(tmp_path / "bus" / f"{number}.png")
+    assert from_folder(tmp_path).classes == ("bus", "train")
+
+
+def test_every_kind_of_picture(tmp_path: Path) -> None:
+    for mode, suffix in (
+        ("RGB", "jpg"),
+        ("RGB", "JPEG"),
+        ("L", "png"),
+        ("P", "gif"),
+        ("RGBA", "webp"),
+        ("1", "tif"),
+        ("CMYK", "tiff"),
+        ("RGB", "ppm"),
+        ("L", "pgm"),
+    ):
+        paint(tmp_path / "a" / f"{mode}.{suffix}", (255, 255, 255), mode)
+    palette = Image.new("P", (4, 4))
+    palette.putpalette([255, 255, 255] * 256)
+    palette.save(tmp_path / "a" / "transparent.png", transparency=bytes([0, 128, 255]))
+    (tmp_path / "a" / "Thumbs.db").write_bytes(b"not a picture")
+    (tmp_path / "a" / "._1.png").write_bytes(b"what a Mac leaves behind")
+    (tmp_path / ".git").mkdir()
+    dataset = from_folder(tmp_path)
+    x = torch.cat([dataset.train_x, dataset.test_x])
+    assert len(x) == 10
+    assert int(x.min()) > 250
+
+
+def test_pixels_keep_their_place(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
+    for number in range(2):
+        (tmp_path / "a").mkdir(exist_ok=True)
+        Image.fromarray(pixels).save(tmp_path / "a" / f"{number}.png")
+    assert torch.equal(from_folder(tmp_path, size=8).train_x[0], torch.from_numpy(pixels).permute(2, 0, 1))
+
+
+def test_folders_that_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no folder was given; expected one with a sub-folder for each class"):
+        load("folder")
+    with pytest.raises(UsageError, match="missing is not a folder; expected one with a sub-folder"):
+        load("folder", tmp_path / "missing")
+    with pytest.raises(UsageError, match="has no sub-folders; expected one for each class"):
+        load("folder", tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "notes.txt").touch()
+    with pytest.raises(UsageError, match=r"a has no pictures \(\.png .*\); add some, or remove the folder"):
+        load("folder", tmp_path)
+
+
+def test_unknown_test_classes_are_refused(tmp_path: Path) -> None:
+    paint(tmp_path / "train" / "a" / "1.png")
+    paint(tmp_path / "test" / "b" / "1.png")
+    with pytest.raises(UsageError, match=r"test has the classes b, which .*train has not; remove them, or add"):
+        load("folder", tmp_path)
+
+
+@pytest.mark.parametrize("keep", [0, 45])
+def test_unreadable_picture(pictures: Path, keep: int) -> None:
+    path = pictures / "zebra" / "3.png"
+    path.write_bytes(path.read_bytes()[:keep])
+    with pytest.raises(UsageError, match=r"3\.png cannot be read as a picture .*; mend it, .* or remove it"):
+        load("folder", pictures)
+
+
+def test_deep_pixels_are_refused_rather_than_cut(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(tmp_path / "a" / "1.png")
+    with pytest.raises(UsageError, match=r"1\.png cannot be read .*not of 8 bits"):
+        load("folder", tmp_path)
+
+
+def test_without_pillow(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(UsageError, match=r"needs Pillow, which is not installed; run `pip install 'onebyone\[cli"):
+        load("folder", pictures)
