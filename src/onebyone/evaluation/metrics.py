@@ -45,7 +45,7 @@ def metrics(matrix: Sequence[Sequence[float]], disjoint: bool = True) -> Metrics
     can have been forgotten, and forgetting and backward transfer have no meaning either (they are not zero).
 
     >>> m = metrics([[0.9, 0.0], [0.6, 0.8]])
-    >>> round(m.accuracy, 3), round(m.forgetting, 3), round(m.backward_transfer, 3), m.learning_accuracy
+    >>> round(m.accuracy, 3), round(m.forgetting, 3), round(m.backward_transfer, 3), round(m.learning_accuracy, 3)
     (0.7, 0.3, -0.3, 0.85)
     >>> m.anytime, m.worst_case
     ((0.9, 0.7), 0.6)

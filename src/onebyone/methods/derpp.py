@@ -8,7 +8,7 @@ from torch import Tensor
 
 from onebyone.memory import Rows
 from onebyone.methods.base import Batch, Encoded, ReplayOptions
-from onebyone.methods.er import LinearReplay
+from onebyone.methods.heads import LinearReplay
 from onebyone.methods.losses import reduce
 from onebyone.methods.registry import register
 from onebyone.options import option

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
 
 from torch import Tensor
 
-from onebyone.methods.base import Encoded, ReplayLearner, ReplayOptions
+from onebyone.methods.base import Encoded
+from onebyone.methods.heads import CosineOptions, CosineReplay
 from onebyone.methods.losses import cross_entropy
 from onebyone.methods.registry import register
-from onebyone.nets import CosineHead
 from onebyone.options import option
-
-
-@dataclass(frozen=True, kw_only=True)
-class CosineOptions(ReplayOptions):
-    temperature: float = option(0.1, "of the cosine head: scores are cosine / temperature", above=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,23 +19,6 @@ class ERACEOptions(CosineOptions):
         True,
         "keep classes that were never seen in the incoming softmax; this uses how many are still to come",
     )
-
-
-C = TypeVar("C", bound=CosineOptions)
-
-
-class CosineReplay(ReplayLearner[C]):
-    """Replayed samples by cross-entropy over a cosine head: what ER-ACE and ER-AML share."""
-
-    def build(self) -> None:
-        self.head = CosineHead(self.encoder.width, self.spec.num_classes, self.options.temperature)
-
-    def logits(self, features: Tensor) -> Tensor:
-        scores: Tensor = self.head(features)
-        return scores
-
-    def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
-        return cross_entropy(self.logits(replay.features), replay.y, replay.weight)
 
 
 @register("er-ace", ERACEOptions, section="table 2, ER-ACE")

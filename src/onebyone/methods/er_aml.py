@@ -9,7 +9,7 @@ from torch import Tensor
 
 from onebyone.memory import Rows
 from onebyone.methods.base import Batch, Encoded
-from onebyone.methods.er_ace import CosineOptions, CosineReplay
+from onebyone.methods.heads import CosineOptions, CosineReplay
 from onebyone.methods.losses import supervised_contrast
 from onebyone.methods.partners import draw_partners
 from onebyone.methods.registry import register

@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebyone.methods.base import Batch, Encoded, ReplayLearner, ReplayOptions
+from onebyone.methods.base import Batch, Encoded, ReplayOptions
+from onebyone.methods.heads import LinearReplay
 from onebyone.methods.losses import reduce
 from onebyone.methods.registry import register
 from onebyone.options import option
@@ -26,7 +27,7 @@ class ICaRLOptions(ReplayOptions):
 
 
 @register("icarl", ICaRLOptions, section="tables 1 and 2, iCaRL")
-class ICaRL(ReplayLearner[ICaRLOptions]):
+class ICaRL(LinearReplay[ICaRLOptions]):
     """Sigmoid outputs; replayed samples keep what a copy frozen at the last task switch says of them.
 
     The only method that has to be told where a task ends. Replay begins with the second task.
@@ -42,13 +43,9 @@ class ICaRL(ReplayLearner[ICaRLOptions]):
     old: Tensor
 
     def build(self) -> None:
-        self.head = nn.Linear(self.encoder.width, self.spec.num_classes)
+        super().build()
         self.teacher = deepcopy(nn.Sequential(self.encoder, self.head)).requires_grad_(False)
         self.register_buffer("old", torch.zeros(self.spec.num_classes, dtype=torch.bool))  # classes of earlier tasks
-
-    def logits(self, features: Tensor) -> Tensor:
-        scores: Tensor = self.head(features)
-        return scores
 
     def allowed(self, incoming: Batch) -> Tensor | None:
         return self.old[self.memory.y[:-1]] if self.options.replay_from == "others" else None

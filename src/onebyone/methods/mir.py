@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from onebyone.memory import Rows
 from onebyone.methods.base import Batch, ReplayOptions
-from onebyone.methods.er import LinearReplay
+from onebyone.methods.heads import LinearReplay
 from onebyone.methods.registry import register
 from onebyone.options import option
 

@@ -32,7 +32,7 @@ class ResNet18(Encoder):
 
     >>> net = ResNet18((3, 32, 32))
     >>> net.width, sum(p.numel() for p in net.parameters())
-    (160, 1094760)
+    (160, 1093140)
     """
 
     def __init__(self, shape: tuple[int, ...], filters: int = 20) -> None:
