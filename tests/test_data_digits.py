@@ -19,7 +19,7 @@ def test_split() -> None:
     digits = load("digits")
     assert digits.name == "digits"
     assert digits.classes == tuple("0123456789")
-    assert digits.augmentation == CropFlip(padding=1, flip=False)
+    assert digits.augmentation == CropFlip(padding=0, flip=False)
     assert digits.train_x.dtype == torch.uint8
     assert digits.train_x.shape == (1438, 1, 8, 8)
     assert digits.test_x.shape == (359, 1, 8, 8)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
-from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from onebyone.errors import UsageError, unknown
 
@@ -71,10 +70,6 @@ def describe(kind: type[Any]) -> list[tuple[str, str, str, str]]:
 
 
 def _convert(name: str, text: str, hint: Any) -> Any:
-    if get_origin(hint) in (Union, UnionType):
-        if text.lower() == "none":
-            return None
-        (hint,) = [part for part in get_args(hint) if part is not type(None)]
     if hint is bool:
         words = {
             "true": True,
@@ -104,9 +99,9 @@ def _check(item: Field[Any], value: Any, hint: Any) -> None:
         if value not in get_args(hint):
             raise unknown(name, str(value), get_args(hint))
         return
-    if hint in (int, float):
-        allowed = (int, float) if hint is float else (int,)
-        if isinstance(value, bool) or not isinstance(value, allowed):
+    if hint in (bool, int, float, str):
+        allowed = (int, float) if hint is float else hint
+        if not isinstance(value, allowed) or (isinstance(value, bool) and hint is not bool):  # True is an int
             raise UsageError(f"{name} is {value!r}; it must be {_type_name(hint)}")
         low, above, high = (item.metadata.get(bound) for bound in ("low", "above", "high"))
         if low is not None and not value >= low:  # so that NaN is refused too

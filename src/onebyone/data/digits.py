@@ -37,5 +37,5 @@ def load_digits(root: Path | None = None) -> Dataset:
         test_x=x[test],
         test_y=y[test],
         classes=tuple("0123456789"),
-        augmentation=CropFlip(padding=1, flip=False),  # a mirrored digit is another sign
+        augmentation=CropFlip(padding=0, flip=False),  # they fill their 8x8 frame, and a mirrored one is another sign
     )

@@ -14,7 +14,7 @@ from onebyone import memory, nets
 from onebyone.data import Spec
 from onebyone.memory import Rows
 from onebyone.memory.policies import Policy
-from onebyone.methods import losses
+from onebyone.methods.losses import class_means
 from onebyone.nets import cosine, unit
 from onebyone.options import Checked, option
 from onebyone.seeding import generator, seeded
@@ -51,17 +51,11 @@ class ReplayOptions(Options):
 
 
 @dataclass(frozen=True)
-class Batch(Rows):
-    """Samples on their way through a step."""
+class Encoded(Rows):
+    """Samples on their way through a step, with what the network made of them."""
 
     view: Tensor = field(kw_only=True)  # [n, *shape] augmented, as the network reads them
-
-
-@dataclass(frozen=True)
-class Encoded(Batch):
-    """The same, with what the encoder made of them."""
-
-    features: Tensor = field(kw_only=True)  # [n, width]
+    features: Tensor = field(kw_only=True)  # [n, d] as ``embed`` gives them
 
 
 O = TypeVar("O", bound=Options)  # noqa: E741  (the options of a method)
@@ -82,6 +76,7 @@ class Learner(nn.Module, ABC, Generic[O]):
     stream: ClassVar[Literal["disjoint", "iid"]] = "disjoint"  # the order of samples it is meant for
 
     counts: Tensor
+    labels: Tensor
     steps: Tensor
 
     def __init__(self, options: O, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
@@ -92,6 +87,7 @@ class Learner(nn.Module, ABC, Generic[O]):
             self.encoder = nets.create(options.encoder, spec.shape)
             self.build()
         self.register_buffer("counts", torch.zeros(spec.num_classes, dtype=torch.int64))  # samples seen, by class
+        self.register_buffer("labels", torch.arange(spec.num_classes), persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.to(device)
         if options.channels_last:
@@ -110,7 +106,11 @@ class Learner(nn.Module, ABC, Generic[O]):
 
     @abstractmethod
     def readout(self) -> Callable[[Tensor], Tensor]:
-        """What turns features [n, width] into class scores [n, C] at this moment."""
+        """What turns features [n, d] into class scores [n, C] at this moment."""
+
+    def embed(self, view: Tensor) -> Tensor:
+        """[n, *shape] views -> [n, d] features: those of the encoder, unless a method puts more on top."""
+        return self.encoder(view)
 
     def end_task(self) -> None:
         """Told after the last batch of each task, to methods with ``needs_boundaries`` only."""
@@ -131,7 +131,7 @@ class Learner(nn.Module, ABC, Generic[O]):
         self.eval()
         try:
             readout = self.readout()
-            parts = [readout(self.encoder(self.view(part, augment=False))) for part in x.split(chunk)]
+            parts = [readout(self.embed(self.view(part, augment=False))) for part in x.split(chunk)]
         finally:
             self.train(training)
         return torch.cat(parts).masked_fill(~self.observed, float("-inf"))
@@ -158,7 +158,11 @@ class Learner(nn.Module, ABC, Generic[O]):
 
     def in_batch(self, y: Tensor) -> Tensor:
         """[C] the classes of a batch."""
-        return (y[:, None] == torch.arange(self.spec.num_classes, device=y.device)).any(0)
+        return self.one_hot(y).any(0)
+
+    def one_hot(self, y: Tensor) -> Tensor:
+        """[n, C] true at the class of each sample."""
+        return y[:, None] == self.labels
 
     def descend(self, loss: Tensor) -> None:
         """One step of SGD."""
@@ -191,10 +195,15 @@ class ReplayLearner(Learner[R]):
 
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
         self.count(y)
-        incoming = self.batch(Rows(x, y, torch.ones(len(y), device=x.device)))
-        batches = [incoming, *(self.batch(rows, instead=incoming) for rows in self.draw(incoming))]
-        features = self.encode(*batches)
-        encoded = [Encoded(**vars(batch), features=f) for batch, f in zip(batches, features, strict=True)]
+        incoming = Rows(x, y, torch.ones(len(y), device=x.device))
+        batches = [incoming, *(self.stand_in(rows, incoming) for rows in self.draw(incoming))]
+        sizes = [len(batch.y) for batch in batches]
+        views = self.view(torch.cat([batch.x for batch in batches])).split(sizes)
+        features = self.encode(*views)
+        encoded = [
+            Encoded(**vars(batch), view=view, features=feature)
+            for batch, view, feature in zip(batches, views, features, strict=True)
+        ]
         loss = self.loss(*encoded)
         kept = self.keep(encoded[0])
         self.descend(loss)
@@ -202,7 +211,7 @@ class ReplayLearner(Learner[R]):
         self.memory.add(x, y, self.generator, **kept)
         return loss.detach()
 
-    def draw(self, incoming: Batch) -> tuple[Rows, ...]:
+    def draw(self, incoming: Rows) -> tuple[Rows, ...]:
         """The samples to replay: first those of the replay loss, then any others the method asks for."""
         return (self.memory.sample(self.options.replay_size, self.generator, self.allowed(incoming)),)
 
@@ -230,47 +239,39 @@ class ReplayLearner(Learner[R]):
 
     @abstractmethod
     def logits(self, features: Tensor) -> Tensor:
-        """[n, width] features -> [n, C] the class scores that training shapes."""
+        """[n, d] features -> [n, C] the class scores that training shapes."""
 
-    def represent(self, features: Tensor) -> Tensor:
-        """[n, width] -> [n, d] the space in which classes have means."""
-        return features
-
-    def allowed(self, incoming: Batch) -> Tensor | None:
+    def allowed(self, incoming: Rows) -> Tensor | None:
         """[capacity] the rows that may be replayed; None for all."""
         if self.options.replay_from == "all":
             return None
         return ~self.in_batch(incoming.y)[self.memory.y[:-1]]
 
-    def batch(self, rows: Rows, instead: Rows | None = None, augment: bool = True) -> Batch:
-        """Rows on their way through the step. Missing ones are stood in for by incoming samples, at weight zero.
+    def stand_in(self, rows: Rows, incoming: Rows) -> Rows:
+        """The same rows, with incoming samples in the place of missing ones; they still weigh nothing.
 
-        They could as well be blank, but for BatchNorm, whose statistics see every row of a batch.
+        A missing row could as well be blank, but for BatchNorm, whose statistics see every row of a batch.
         """
-        x, y = rows.x, rows.y
-        if instead is not None:
-            stand_in = torch.arange(len(y), device=y.device) % len(instead.y)
-            missing = rows.weight == 0
-            y = instead.y[stand_in].where(missing, y)
-            x = instead.x[stand_in].where(missing.reshape(-1, *[1] * (x.dim() - 1)), x)
-        return Batch(x, y, rows.weight, rows.extra, view=self.view(x, augment))
+        index = torch.arange(len(rows.y), device=rows.y.device) % len(incoming.y)
+        there = rows.weight > 0
+        x = rows.x.where(there.reshape(-1, *[1] * (rows.x.dim() - 1)), incoming.x[index])
+        return Rows(x, rows.y.where(there, incoming.y[index]), rows.weight, rows.extra)
 
-    def encode(self, *batches: Batch, encoder: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
-        """[n, width] features of each: a forward pass each, or one for all together."""
-        encoder = encoder or self.encoder
-        views = [batch.view for batch in batches]
+    def encode(self, *views: Tensor, network: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
+        """Features of each view: a forward pass each, or one for all together."""
+        network = network or self.embed
         if self.options.passes == "joint":
-            return list(encoder(torch.cat(views)).split([len(view) for view in views]))
-        return [encoder(view) for view in views]
+            return list(network(torch.cat(views)).split([len(view) for view in views]))
+        return [network(view) for view in views]
 
     def readout(self) -> Callable[[Tensor], Tensor]:
         if self.options.readout != "ncm":
             return self.logits
         means, present = self.memory_means()
-        return lambda features: cosine(self.represent(features), means, 1.0).masked_fill(~present, float("-inf"))
+        return lambda features: cosine(features, means, 1.0).masked_fill(~present, float("-inf"))
 
     def memory_means(self, chunk: int = 1000) -> tuple[Tensor, Tensor]:
         """[C, d] the mean direction of each class in the memory, and [C] which classes are there."""
         rows = self.memory.everything()
-        parts = [unit(self.represent(self.encoder(self.view(x, augment=False)))) for x in rows.x.split(chunk)]
-        return losses.class_means(torch.cat(parts), rows.y, rows.weight, self.spec.num_classes)
+        parts = [unit(self.embed(self.view(x, augment=False))) for x in rows.x.split(chunk)]
+        return class_means(torch.cat(parts), self.one_hot(rows.y), rows.weight)

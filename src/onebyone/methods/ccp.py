@@ -19,7 +19,7 @@ from onebyone.options import option
 @dataclass(frozen=True, kw_only=True)
 class CCPOptions(PrototypeOptions):
     learning_rate: float = option(0.01, "step size of plain SGD (paper: 0.1)", above=0)
-    incoming_weight: float = option(0.03, "weight of equation 3 (printed as 1, where all classes collapse)", low=0)
+    incoming_weight: float = option(0.03, "weight of equation 3 (the paper adds both losses as they are)", low=0)
     pull_weight: float = option(0.3, "weight of equation 3's first term: samples to their prototype", low=0)
     mates_weight: float = option(1.0, "weight of equation 3's second term: samples to their batch mates", low=0)
     repel_weight: float = option(1.0, "weight of equation 3's third term: prototypes apart", low=0)
@@ -44,8 +44,8 @@ class CCP(PrototypeReplay[CCPOptions]):
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         """Equation 3."""
-        options, prototypes = self.options, self.reachable(incoming)
-        z, y, temperature = self.represent(incoming.features), incoming.y, options.temperature
+        options, prototypes = self.options, unit(self.reachable(incoming))
+        z, y, temperature = unit(incoming.features), incoming.y, options.temperature
         return (
             options.pull_weight * pull(z, y, prototypes, temperature)
             + options.mates_weight * gather_mates(z, y, temperature)
@@ -65,8 +65,7 @@ class CCP(PrototypeReplay[CCPOptions]):
     @torch.no_grad()
     def after_update(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> None:
         """Old prototypes: c <- alpha c + (1 - alpha) times the mean of the replayed features of the class."""
-        z = unit(self.represent(replay.features))
-        means, present = class_means(z, replay.y, replay.weight, self.spec.num_classes)
+        means, present = class_means(unit(replay.features), self.one_hot(replay.y), replay.weight)
         old = present & ~self.in_batch(incoming.y)
         prototypes = self.prototypes.weight
         moved = prototypes.lerp(means, 1 - self.options.prototype_momentum)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from onebyone.memory import Rows
-from onebyone.methods.base import Batch, Encoded, ReplayOptions
+from onebyone.methods.base import Encoded, ReplayOptions
 from onebyone.methods.heads import LinearReplay
 from onebyone.methods.losses import reduce
 from onebyone.methods.registry import register
@@ -36,7 +36,7 @@ class DERpp(LinearReplay[DERppOptions]):
 
     extra_fields = ("logits",)
 
-    def draw(self, incoming: Batch) -> tuple[Rows, ...]:
+    def draw(self, incoming: Rows) -> tuple[Rows, ...]:
         return super().draw(incoming) + super().draw(incoming)
 
     def loss(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> Tensor:

@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 
 from onebyone.memory import Rows
-from onebyone.methods.base import Batch, Encoded
+from onebyone.methods.base import Encoded
 from onebyone.methods.heads import CosineOptions, CosineReplay
 from onebyone.methods.losses import supervised_contrast
 from onebyone.methods.partners import draw_partners
 from onebyone.methods.registry import register
+from onebyone.nets import unit
 from onebyone.options import option
 
 
@@ -38,13 +39,13 @@ class ERAML(CosineReplay[ERAMLOptions]):
     >>> loss = learner.observe(digits.train_x[:10], digits.train_y[:10])
     """
 
-    def draw(self, incoming: Batch) -> tuple[Rows, ...]:
+    def draw(self, incoming: Rows) -> tuple[Rows, ...]:
         same, here = self.candidates(incoming)
         positive = draw_partners(self.memory, incoming, same, self.generator)
         negative = draw_partners(self.memory, incoming, ~same & here, self.generator)
         return (*super().draw(incoming), positive, negative)
 
-    def candidates(self, incoming: Batch) -> tuple[Tensor, Tensor]:
+    def candidates(self, incoming: Rows) -> tuple[Tensor, Tensor]:
         """[n, rows] pairs of one class, and [rows] candidates whose class is in the batch."""
         labels = torch.cat([self.memory.y[:-1], incoming.y])
         return incoming.y[:, None] == labels, self.in_batch(incoming.y)[labels]
@@ -52,10 +53,9 @@ class ERAML(CosineReplay[ERAMLOptions]):
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         _, positive, negative = drawn
         complete = positive.weight * negative.weight  # anchors that found both
-        contrast = torch.cat([positive.features, negative.features])
         return supervised_contrast(
-            incoming.features,
-            contrast,
+            unit(incoming.features),
+            unit(torch.cat([positive.features, negative.features])),
             incoming.y[:, None] == torch.cat([positive.y, negative.y]),
             complete.bool().repeat(2),
             complete,

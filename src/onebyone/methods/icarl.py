@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebyone.methods.base import Batch, Encoded, ReplayOptions
+from onebyone.memory import Rows
+from onebyone.methods.base import Encoded, ReplayOptions
 from onebyone.methods.heads import LinearReplay
 from onebyone.methods.losses import reduce
 from onebyone.methods.registry import register
@@ -30,7 +31,8 @@ class ICaRLOptions(ReplayOptions):
 class ICaRL(LinearReplay[ICaRLOptions]):
     """Sigmoid outputs; replayed samples keep what a copy frozen at the last task switch says of them.
 
-    The only method that has to be told where a task ends. Replay begins with the second task.
+    The only method that has to be told where a task ends. Replay begins with the second task, unless all of the memory
+    is replayed from.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")
@@ -44,15 +46,14 @@ class ICaRL(LinearReplay[ICaRLOptions]):
 
     def build(self) -> None:
         super().build()
-        self.teacher = deepcopy(nn.Sequential(self.encoder, self.head)).requires_grad_(False)
+        self.teacher = deepcopy(nn.Sequential(self.encoder, self.head)).requires_grad_(False).eval()
         self.register_buffer("old", torch.zeros(self.spec.num_classes, dtype=torch.bool))  # classes of earlier tasks
 
-    def allowed(self, incoming: Batch) -> Tensor | None:
+    def allowed(self, incoming: Rows) -> Tensor | None:
         return self.old[self.memory.y[:-1]] if self.options.replay_from == "others" else None
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
-        label = incoming.y[:, None] == torch.arange(self.spec.num_classes, device=incoming.y.device)
-        return self.sigmoid_loss(incoming, label.float())
+        return self.sigmoid_loss(incoming, self.one_hot(incoming.y).float())
 
     def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
         with torch.no_grad():

@@ -1,7 +1,9 @@
 """The equations, as pure functions of tensors.
 
-Shapes: n samples, d dimensions, C classes. Masks are boolean; a weight of zero takes a sample out of a loss without
-changing a shape. Every function here has a test against a loop-by-loop transcription of its equation.
+Shapes: n samples, d dimensions, C classes. Vectors that are compared have length one (``nets.unit``), so that the
+paper's sim is their product over the temperature, and each is normalised once however often it is compared. Masks are
+boolean; a weight of zero takes a sample out of a loss without changing a shape. Every function here has a test against
+a loop-by-loop transcription of its equation.
 """
 
 from __future__ import annotations
@@ -12,9 +14,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onebyone.nets import cosine
-
 Reduction = Literal["mean", "sum"]
+
+
+def similarity(a: Tensor, b: Tensor, temperature: float) -> Tensor:
+    """``sim(a, b)`` of the paper for all pairs of unit vectors: [n, d] and [m, d] -> [n, m].
+
+    >>> similarity(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), 0.5)
+    tensor([[2., 0.]])
+    """
+    return a @ b.T / temperature
 
 
 def reduce(values: Tensor, weight: Tensor, reduction: Reduction = "mean") -> Tensor:
@@ -55,23 +64,23 @@ def mean_over(values: Tensor, mask: Tensor) -> Tensor:
 
 def byol(prediction: Tensor, target: Tensor, positive: Tensor, temperature: float) -> Tensor:
     """Equation 1: minus the mean similarity of q(z) of x_i [n, d] to the target's z of its positives [m, d]."""
-    return -mean_over(cosine(prediction, target, temperature), positive).mean()
+    return -mean_over(similarity(prediction, target, temperature), positive).mean()
 
 
 def pull(z: Tensor, y: Tensor, prototypes: Tensor, temperature: float) -> Tensor:
     """First term of equation 3: minus the mean similarity of each sample to its class's prototype [C, d]."""
-    return -cosine(z, prototypes, temperature).gather(1, y[:, None]).mean()
+    return -similarity(z, prototypes, temperature).gather(1, y[:, None]).mean()
 
 
 def gather_mates(z: Tensor, y: Tensor, temperature: float) -> Tensor:
     """Second term of equation 3: minus the mean similarity of each sample to its batch mates."""
-    return -mean_over(cosine(z, z, temperature), batch_mates(y)).mean()
+    return -mean_over(similarity(z, z, temperature), batch_mates(y)).mean()
 
 
 def repel(prototypes: Tensor, observed: Tensor, temperature: float) -> Tensor:
     """Third term of equation 3: each observed prototype's summed similarity to the others, averaged."""
     pairs = (observed[:, None] & observed) & ~torch.eye(len(observed), dtype=torch.bool, device=observed.device)
-    return (cosine(prototypes, prototypes, temperature) * pairs).sum() / observed.sum().clamp(min=1)
+    return (similarity(prototypes, prototypes, temperature) * pairs).sum() / observed.sum().clamp(min=1)
 
 
 def supervised_contrast(
@@ -82,7 +91,7 @@ def supervised_contrast(
     ``positive`` [n, m] marks same-class pairs, ``usable`` [m] the drawn samples that exist and ``weight`` [n] the
     anchors that found both a positive and a negative. Scaled by temperature / 0.07, as in the original code.
     """
-    logits = cosine(anchor, contrast, temperature).masked_fill(~usable, float("-inf"))
+    logits = similarity(anchor, contrast, temperature).masked_fill(~usable, float("-inf"))
     # An anchor without any usable contrast would give NaN even at weight zero.
     logits = logits.masked_fill(~usable.any(), 0.0)
     log_probability = F.log_softmax(logits, 1).masked_fill(~usable, 0.0)
@@ -90,13 +99,14 @@ def supervised_contrast(
     return temperature / 0.07 * reduce(loss, weight)
 
 
-def class_means(z: Tensor, y: Tensor, weight: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
-    """[n, d] -> the mean of each class [C, d], and which classes have one [C].
+def class_means(z: Tensor, member: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """[n, d] vectors and [n, C] their classes -> the mean of each class [C, d], and which classes have one [C].
 
-    >>> means, present = class_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), torch.ones(2), 3)
+    >>> one_hot = torch.tensor([[False, True, False], [False, True, False]])
+    >>> means, present = class_means(torch.tensor([[1.0], [3.0]]), one_hot, torch.ones(2))
     >>> means.flatten(), present
     (tensor([0., 2., 0.]), tensor([False,  True, False]))
     """
-    member = (y == torch.arange(num_classes, device=y.device)[:, None]) * weight  # [C, n]
-    count = member.sum(1)
-    return member @ z / count.clamp(min=1)[:, None], count > 0
+    share = member * weight[:, None]
+    count = share.sum(0)
+    return share.T @ z / count.clamp(min=1)[:, None], count > 0

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from onebyone.memory import Rows
-from onebyone.methods.base import Batch, ReplayOptions
+from onebyone.methods.base import ReplayOptions
 from onebyone.methods.heads import LinearReplay
 from onebyone.methods.registry import register
 from onebyone.options import option
@@ -38,7 +38,7 @@ class MIR(LinearReplay[MIROptions]):
     >>> loss = learner.observe(digits.train_x[:10], digits.train_y[:10])
     """
 
-    def draw(self, incoming: Batch) -> tuple[Rows, ...]:
+    def draw(self, incoming: Rows) -> tuple[Rows, ...]:
         options, memory = self.options, self.memory
         count = min(max(options.candidates, options.replay_size), memory.capacity)
         rows = memory.sample(count, self.generator, self.allowed(incoming))
@@ -46,15 +46,15 @@ class MIR(LinearReplay[MIROptions]):
         worst = harm.topk(min(options.replay_size, count)).indices
         return (Rows(rows.x[worst], rows.y[worst], rows.weight[worst]),)
 
-    def harm(self, incoming: Batch, rows: Rows) -> Tensor:
+    def harm(self, incoming: Rows, rows: Rows) -> Tensor:
         """[n] how much the loss of each candidate grows by one step on the incoming samples alone."""
         now = {name: value.detach().requires_grad_() for name, value in self.network.items()}
-        loss = F.cross_entropy(self.forward_with(now, incoming.view), incoming.y)
+        loss = F.cross_entropy(self.forward_with(now, self.view(incoming.x)), incoming.y)
         gradients = torch.autograd.grad(loss, list(now.values()))
         with torch.no_grad():
             rate = self.options.learning_rate * self.options.incoming_weight
             then = {name: value - rate * g for (name, value), g in zip(now.items(), gradients, strict=True)}
-            view = self.batch(rows, instead=incoming, augment=False).view
+            view = self.view(self.stand_in(rows, incoming).x, augment=False)
             before, after = (
                 F.cross_entropy(self.forward_with(weights, view), rows.y, reduction="none") for weights in (now, then)
             )

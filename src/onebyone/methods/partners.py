@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from onebyone.memory import Memory, Rows
-from onebyone.methods.base import Batch
 
 
-def draw_partners(memory: Memory, incoming: Batch, allowed: Tensor, generator: torch.Generator) -> Rows:
+def draw_partners(memory: Memory, incoming: Rows, allowed: Tensor, generator: torch.Generator) -> Rows:
     """One row for each of n incoming samples, at random among its ``allowed`` [n, capacity + n] candidates.
 
     Candidates are the rows of the memory, then the samples of the batch; a sample is never its own partner. Where

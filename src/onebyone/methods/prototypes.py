@@ -48,12 +48,12 @@ class PrototypeReplay(ReplayLearner[P]):
                 )
         self.prototypes = CosineHead(depth, self.spec.num_classes, options.temperature)
 
-    def represent(self, features: Tensor) -> Tensor:
-        z: Tensor = self.projector(features)
+    def embed(self, view: Tensor) -> Tensor:
+        z: Tensor = self.projector(self.encoder(view))
         return z
 
     def logits(self, features: Tensor) -> Tensor:
-        scores: Tensor = self.prototypes(self.represent(features))
+        scores: Tensor = self.prototypes(features)
         return scores
 
     def reachable(self, incoming: Encoded) -> Tensor:
@@ -62,6 +62,5 @@ class PrototypeReplay(ReplayLearner[P]):
 
     def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
         """Equation 2."""
-        z = self.represent(replay.features)
-        scores = cosine(z, self.reachable(incoming), self.options.temperature)
+        scores = cosine(replay.features, self.reachable(incoming), self.options.temperature)
         return cross_entropy(scores, replay.y, replay.weight, self.options.replay_reduction, among=self.observed)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import torch
@@ -70,4 +70,8 @@ def create(name: str, spec: Spec, *, seed: int = 0, device: torch.device | str =
     tensor([3, 3])
     """
     entry = method(name)
+    known = [item.name for item in fields(entry.options)]
+    for option in options:
+        if option not in known:
+            raise unknown(f"option of {name}", option, known)
     return entry.learner(entry.options(**options), spec, seed, device)

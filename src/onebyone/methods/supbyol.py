@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-from onebyone.methods.base import Batch, Encoded
+from onebyone.memory import Rows
+from onebyone.methods.base import Encoded
 from onebyone.methods.losses import batch_mates, byol
 from onebyone.methods.partners import draw_partners
 from onebyone.methods.prototypes import PrototypeOptions, PrototypeReplay
 from onebyone.methods.registry import register
-from onebyone.nets import multilayer
+from onebyone.nets import multilayer, unit
 from onebyone.options import option
 
 
@@ -23,7 +24,7 @@ from onebyone.options import option
 class SupBYOLOptions(PrototypeOptions):
     learning_rate: float = option(0.03, "step size of plain SGD (paper: 0.1)", above=0)
     temperature: float = option(0.2, "of sim in both equations (the paper does not print it)", above=0)
-    projector: Literal["none", "linear", "mlp"] = option("mlp", "g: what stands between features and prototypes")
+    incoming_weight: float = option(0.1, "weight of equation 1 (the paper adds both losses as they are)", low=0)
     predictor_hidden: int = option(256, "hidden units of the predictor q", low=1)
     target_momentum: float = option(0.99, "tau: the target follows the online network", low=0, high=1)
     positives: Literal["batch", "memory"] = option(
@@ -53,23 +54,23 @@ class SupBYOL(PrototypeReplay[SupBYOLOptions]):
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         """Equation 1."""
-        prediction = self.predictor(self.represent(incoming.features))
+        prediction = self.predictor(incoming.features)
         own = torch.eye(len(incoming.y), dtype=torch.bool, device=incoming.y.device)
         if self.options.positives == "batch":
-            partners: Batch = incoming
+            partners = incoming.view
             mates = batch_mates(incoming.y)
             positive = mates | (own & ~mates.any(1))
         else:
-            partners, positive = self.partners(incoming), own
+            partners, positive = self.view(self.partners(incoming).x), own
         with torch.no_grad():
-            seen_along = drawn[:1] if self.options.passes == "joint" else ()  # as the online network saw them
-            target = self.encode(partners, *seen_along, encoder=self.target)[0]
-        return byol(prediction, target, positive, self.options.temperature)
+            seen_along = [drawn[0].view] if self.options.passes == "joint" else []  # as the online network saw them
+            target = self.encode(partners, *seen_along, network=self.target)[0]
+        return byol(unit(prediction), unit(target), positive, self.options.temperature)
 
-    def partners(self, incoming: Batch) -> Batch:
-        """Another sample of its class for each, or another view of itself where there is none."""
+    def partners(self, incoming: Rows) -> Rows:
+        """Another sample of its class for each, or itself where there is none (in another view, as in BYOL)."""
         same = incoming.y[:, None] == torch.cat([self.memory.y[:-1], incoming.y])
-        return self.batch(draw_partners(self.memory, incoming, same, self.generator), instead=incoming)
+        return self.stand_in(draw_partners(self.memory, incoming, same, self.generator), incoming)
 
     def after_update(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> None:
         online = [*self.encoder.parameters(), *self.projector.parameters()]

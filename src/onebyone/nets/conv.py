@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from onebyone.nets.encoder import Encoder, register
+from onebyone.nets.normalization import LoneBatchNorm2d
 
 
 @register("conv")
@@ -23,7 +24,7 @@ class SmallConv(Encoder):
             *(
                 nn.Sequential(
                     nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False),
-                    nn.BatchNorm2d(outputs),
+                    LoneBatchNorm2d(outputs),
                     nn.ReLU(inplace=True),
                 )
                 for inputs, outputs, stride in sizes

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onebyone.nets.normalization import LoneBatchNorm1d
+
 
 def unit(x: Tensor) -> Tensor:
     """Rows scaled to length one; a row shorter than 1e-5 is left short, so that its gradient stays finite.
@@ -44,18 +46,6 @@ class CosineHead(nn.Module):
         return cosine(features, self.weight, self.temperature)
 
 
-class LoneBatchNorm(nn.BatchNorm1d):
-    """BatchNorm over features that also takes a batch of one, by its running statistics.
-
-    One sample has no variance to divide by; a stream that brings samples one by one still has to be learnt.
-    """
-
-    def forward(self, input: Tensor) -> Tensor:
-        if len(input) > 1:
-            return super().forward(input)
-        return F.batch_norm(input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps)
-
-
 def multilayer(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     """BYOL's projector and predictor: one hidden layer with BatchNorm.
 
@@ -63,5 +53,5 @@ def multilayer(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
     torch.Size([1, 128])
     """
     return nn.Sequential(
-        nn.Linear(inputs, hidden), LoneBatchNorm(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, outputs)
+        nn.Linear(inputs, hidden), LoneBatchNorm1d(hidden), nn.ReLU(inplace=True), nn.Linear(hidden, outputs)
     )

@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onebyone.nets.encoder import Encoder, register
+from onebyone.nets.normalization import LoneBatchNorm2d
 
 
 class Block(nn.Module):
@@ -14,12 +15,12 @@ class Block(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, padding=1, bias=False)
-        self.norm1 = nn.BatchNorm2d(outputs)
+        self.norm1 = LoneBatchNorm2d(outputs)
         self.conv2 = nn.Conv2d(outputs, outputs, 3, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(outputs)
+        self.norm2 = LoneBatchNorm2d(outputs)
         self.shortcut = nn.Sequential()
         if stride != 1 or inputs != outputs:
-            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
+            self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), LoneBatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.norm1(self.conv1(x)), inplace=True)
@@ -40,7 +41,7 @@ class ResNet18(Encoder):
         self.width = 8 * filters
         self.stem = nn.Sequential(
             nn.Conv2d(shape[0], filters, 3, padding=1, bias=False),
-            nn.BatchNorm2d(filters),
+            LoneBatchNorm2d(filters),
             nn.ReLU(inplace=True),
         )
         blocks, inputs = [], filters

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 
-from onebyone.errors import UsageError
+from onebyone.errors import UsageError, unknown
 from onebyone.seeding import generator
 
 Order = Literal["label", "random"]
@@ -98,6 +98,8 @@ def iid(
     (5, 10)
     """
     groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
+    if len(y) < len(groups):
+        raise UsageError(f"{len(y)} samples do not fill {len(groups)} tasks; raise classes_per_task or add samples")
     shuffled = torch.randperm(len(y), generator=generator(seed, "stream")).to(y.device)
     parts = shuffled.tensor_split(len(groups))
     tasks = tuple(Task(classes, part) for classes, part in zip(groups, parts, strict=True))
@@ -109,6 +111,8 @@ def _groups(num_classes: int, per_task: int, order: Order, batch_size: int, seed
         raise UsageError(f"classes_per_task is {per_task}; with {num_classes} classes it must lie in 1..{num_classes}")
     if batch_size < 1:
         raise UsageError(f"batch_size is {batch_size}; it must be at least 1")
+    if order not in get_args(Order):
+        raise unknown("class order", order, get_args(Order))
     classes = torch.arange(num_classes)
     if order == "random":
         classes = torch.randperm(num_classes, generator=generator(seed, "class order"))

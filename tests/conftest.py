@@ -1,0 +1,78 @@
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import settings
+from torch import Tensor
+
+from onebyone import Dataset, create, load
+from onebyone.data import CropFlip
+from onebyone.methods import ReplayLearner
+from onebyone.methods.base import Encoded
+
+torch.set_num_threads(1)  # several pytest workers share few cores
+settings.register_profile("tests", deadline=None, derandomize=True, max_examples=40)
+settings.load_profile("tests")
+
+
+@pytest.fixture(scope="session")
+def digits() -> Dataset:
+    return load("digits")
+
+
+@pytest.fixture(scope="session")
+def few(digits: Dataset) -> Dataset:
+    """Twelve training digits a class, in order of class, and a tenth of the test set; cropped, as digits are not."""
+    keep = torch.cat([(digits.train_y == label).nonzero().flatten()[:12] for label in range(10)])
+    train_x, train_y = digits.train_x[keep], digits.train_y[keep]
+    test_x, test_y, crop = digits.test_x[::10], digits.test_y[::10], CropFlip(padding=1, flip=False)
+    return replace(digits, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, augmentation=crop)
+
+
+@pytest.fixture(scope="session")
+def samples(digits: Dataset) -> Callable[[Sequence[int]], tuple[Tensor, Tensor]]:
+    """Different digits with the labels asked for, none of them in the training set."""
+
+    def pick(labels: Sequence[int]) -> tuple[Tensor, Tensor]:
+        members = {label: (digits.test_y == label).nonzero().flatten().tolist() for label in labels}
+        index = [members[label].pop() for label in labels]
+        return digits.test_x[index], digits.test_y[index]
+
+    return pick
+
+
+@pytest.fixture(scope="session")
+def halfway(few: Dataset) -> Callable[..., ReplayLearner[Any]]:
+    """Makes a learner that has seen twelve samples of each of the classes 0 to 3, and whose memory is full."""
+
+    def make(name: str, **options: Any) -> ReplayLearner[Any]:
+        learner = create(name, few.spec, **{"memory_per_class": 2} | options)
+        for x, y in zip(few.train_x[:48].split(8), few.train_y[:48].split(8), strict=True):
+            learner.observe(x, y)
+        return learner
+
+    return make
+
+
+@pytest.fixture
+def step(samples: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Takes one step on new samples with these labels, and shows what its loss is made from before it changes."""
+
+    def take(learner: ReplayLearner[Any], labels: Sequence[int], look: Callable[..., None]) -> None:
+        original, looks = learner.loss, 0
+
+        def spy(*encoded: Encoded) -> Tensor:
+            nonlocal looks
+            loss, looks = original(*encoded), looks + 1
+            with torch.no_grad():
+                look(loss, *encoded)
+            return loss
+
+        with monkeypatch.context() as patch:
+            patch.setattr(learner, "loss", spy)
+            learner.observe(*samples(labels))
+        assert looks == 1
+
+    return take

@@ -1,0 +1,92 @@
+"""`import onebyone` needs torch and numpy only, and no room of the house imports from a later one."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import onebyone
+
+PACKAGE = Path(onebyone.__file__).parent
+
+# The rooms in the order of DESIGN.md; those of one row do not know each other.
+ORDER = [
+    ["errors", "seeding"],
+    ["options"],
+    ["data"],
+    ["streams", "memory", "nets"],
+    ["methods"],
+    ["engine"],
+    ["evaluation"],
+    ["experiments"],
+    ["cli"],
+    ["__main__"],
+]
+RANK = {room: rank for rank, rooms in enumerate(ORDER) for room in rooms}
+
+SCRIPT = """
+import sys
+
+for name in (
+    "typer click rich safetensors matplotlib yaml platformdirs PIL sklearn scipy pandas pooch requests tqdm".split()
+):
+    sys.modules[name] = None  # importing it fails as if it were not installed
+import torch
+torch.set_num_threads(1)
+before = torch.get_rng_state()
+import onebyone
+
+assert torch.equal(torch.get_rng_state(), before)
+digits = onebyone.load("digits")
+for name in onebyone.methods():
+    learner = onebyone.create(name, digits.spec)
+    learner.observe(digits.train_x[:10], digits.train_y[:10])
+    assert set(learner.predict(digits.test_x).tolist()) <= set(range(10)), name
+print(len(onebyone.methods()), "methods")
+"""
+
+
+def test_torch_and_numpy_are_enough() -> None:
+    done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
+    assert done.stdout == "10 methods\n", done.stderr
+
+
+def imported(tree: ast.AST) -> set[str]:
+    """The rooms a file imports from, at its top or anywhere inside."""
+    names = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import():
+                names |= {alias.name for alias in node.names}
+            case ast.ImportFrom(module="onebyone"):
+                # A name that is no room is offered by the package itself, which is all of it up to the methods.
+                names |= {f"onebyone.{a.name if a.name in RANK else 'methods'}" for a in node.names}
+            case ast.ImportFrom():
+                assert node.level == 0, "imports are written in full"
+                names.add(str(node.module))
+    return {name.split(".")[1] if "." in name else "methods" for name in names if name.split(".")[0] == "onebyone"}
+
+
+FILES = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py")) if path != PACKAGE / "__init__.py"]
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_no_room_imports_from_a_later_one(file: Path) -> None:
+    room = file.parts[0].removesuffix(".py")
+    assert room in RANK, f"say in ORDER where {room} stands"
+    others = imported(ast.parse((PACKAGE / file).read_text())) - {room}
+    assert all(RANK[other] < RANK[room] for other in others), others
+
+
+def test_the_direction_of_imports_is_seen() -> None:
+    """The check itself, on every way of writing an import."""
+    text = """
+import onebyone.cli.app, torch
+from onebyone import nets, create
+from onebyone.data.dataset import Spec
+def late():
+    from onebyone.engine import Eager
+"""
+    assert imported(ast.parse(text)) == {"cli", "nets", "methods", "data", "engine"}

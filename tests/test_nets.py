@@ -1,0 +1,132 @@
+"""Encoders and what stands on them."""
+
+import pytest
+import torch
+from torch import nn
+
+from onebyone import nets
+from onebyone.errors import UsageError
+from onebyone.nets import CosineHead, cosine, multilayer, unit
+from onebyone.nets.normalization import LoneBatchNorm1d, LoneBatchNorm2d
+
+ENCODERS = {"resnet18": 160, "conv": 64, "mlp": 128}
+SHAPES = [(1, 8, 8), (3, 32, 32), (1, 28, 28), (3, 84, 84), (4, 9, 17), (2, 1, 1)]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("name", ENCODERS)
+def test_any_image_and_any_number_of_them(name: str, shape: tuple[int, ...], count: int, training: bool) -> None:
+    net = nets.create(name, shape).train(training)
+    features = net(torch.rand(count, *shape))
+    assert features.shape == (count, net.width) == (count, ENCODERS[name])
+    assert features.isfinite().all()
+
+
+def test_the_names_are_those_tested() -> None:
+    assert set(nets.encoders()) == set(ENCODERS)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [((20,), "MLP"), ((1, 8, 8), "SmallConv"), ((3, 23, 40), "SmallConv"), ((3, 24, 24), "ResNet18")],
+    ids=str,
+)
+def test_auto(shape: tuple[int, ...], expected: str) -> None:
+    assert type(nets.create("auto", shape)).__name__ == expected
+
+
+@pytest.mark.parametrize(("name", "shape"), [("resnet18", (3, 16, 16)), ("conv", (1, 8, 8)), ("mlp", (20,))])
+def test_gradients_reach_every_weight(name: str, shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    net = nets.create(name, shape)
+    net(torch.randn(8, *shape)).square().sum().backward()
+    for weight in net.parameters():
+        assert weight.grad is not None
+        assert weight.grad.any()
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_resnet18_is_the_reduced_one(channels: int) -> None:
+    """20 filters, doubled three times; counted by hand: convolutions, and two numbers a channel for BatchNorm."""
+    expected, inputs = channels * 20 * 9 + 2 * 20, 20
+    for outputs in (20, 40, 80, 160):
+        expected += (inputs + 3 * outputs) * outputs * 9 + 4 * 2 * outputs
+        expected += (inputs * outputs + 2 * outputs) * (inputs != outputs)  # the shortcut
+        inputs = outputs
+    assert sum(weight.numel() for weight in nets.create("resnet18", (channels, 32, 32)).parameters()) == expected
+    assert 1.05e6 < expected < 1.1e6
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("resnet", "unknown encoder 'resnet'; did you mean 'resnet18'"),
+        ("cnov", "unknown encoder 'cnov'; did you mean 'conv'"),
+        ("resnet18", "encoder 'resnet18' reads images, and the samples are vectors of 20; use encoder=mlp"),
+    ],
+)
+def test_what_cannot_be_built_is_refused(name: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        nets.create(name, (20,))
+
+
+@pytest.mark.parametrize(
+    ("ours", "original", "shape"),
+    [(LoneBatchNorm1d, nn.BatchNorm1d, ()), (LoneBatchNorm2d, nn.BatchNorm2d, (1, 1))],
+)
+def test_lone_batch_norm(ours: type[nn.Module], original: type[nn.Module], shape: tuple[int, ...]) -> None:
+    """BatchNorm itself for more than one value a channel; for one, the running statistics, left as they are."""
+
+    def same(a: nn.Module, b: nn.Module) -> bool:  # but for the counter of batches, which is left out on purpose
+        names = ("weight", "bias", "running_mean", "running_var")
+        return all(torch.equal(getattr(a, name), getattr(b, name)) for name in names)
+
+    torch.manual_seed(0)
+    norm, reference = ours(4), original(4)
+    for count in (2, 9):
+        x = 3 + 2 * torch.randn(count, 4, *shape)
+        assert torch.equal(norm(x), reference(x))
+    assert same(norm, reference)
+    if shape:
+        image = torch.randn(1, 4, 2, 3)
+        assert torch.equal(norm(image), reference(image))
+    lone = torch.randn(1, 4, *shape)
+    assert torch.equal(norm(lone), reference.eval()(lone))
+    assert torch.equal(norm.eval()(lone), reference(lone))
+    assert same(norm, reference)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_multilayer(count: int) -> None:
+    net = multilayer(6, 7, 8)
+    out = net(torch.randn(count, 6))
+    assert out.shape == (count, 8)
+    assert isinstance(net[1], LoneBatchNorm1d)
+    assert net[1].num_features == 7
+
+
+def test_cosine() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(4, 3, dtype=torch.float64), torch.randn(5, 3, dtype=torch.float64)
+    expected = [[float(x @ y / (0.3 * x.norm() * y.norm())) for y in b] for x in a]
+    torch.testing.assert_close(cosine(a, b, 0.3), torch.tensor(expected, dtype=torch.float64), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-30, 1e-6])
+def test_a_vanishing_vector_has_a_finite_direction_and_gradient(length: float) -> None:
+    x = torch.full((1, 3), length, requires_grad=True)
+    unit(x).sum().backward()
+    assert unit(x).norm() <= 1
+    assert x.grad is not None
+    assert x.grad.abs().max() <= 1e5 + 1
+
+
+def test_cosine_head() -> None:
+    """A score a class, its vectors of length one at the start, blind to the length of features."""
+    torch.manual_seed(0)
+    head, features = CosineHead(6, num_classes=4, temperature=0.5), torch.randn(3, 6)
+    torch.testing.assert_close(head.weight.norm(dim=1), torch.ones(4))
+    torch.testing.assert_close(head(features), cosine(features, head.weight, 0.5))
+    torch.testing.assert_close(head(features), head(7 * features))
