@@ -1,9 +1,33 @@
-"""Learn a classifier online, one class at a time."""
+"""Learn a classifier online, one class at a time.
 
-from onebyone.data import Dataset, Spec, datasets, load
+>>> import onebyone
+>>> data = onebyone.load("digits")
+>>> stream = onebyone.class_incremental(data.train_y, data.num_classes, classes_per_task=5)
+>>> learner = onebyone.create("er", data.spec, memory_per_class=20)
+>>> for index in stream:
+...     loss = learner.observe(data.train_x[index], data.train_y[index])
+>>> bool((learner.predict(data.test_x) == data.test_y).float().mean() > 0.5)
+True
+"""
+
+from onebyone.data import Dataset, Spec, datasets, from_arrays, from_folder, load
 from onebyone.errors import UsageError
 from onebyone.methods import Learner, create, methods
+from onebyone.streams import class_incremental, iid
 
 __version__ = "0.1.0"
 
-__all__ = ["Dataset", "Learner", "Spec", "UsageError", "create", "datasets", "load", "methods"]
+__all__ = [
+    "Dataset",
+    "Learner",
+    "Spec",
+    "UsageError",
+    "class_incremental",
+    "create",
+    "datasets",
+    "from_arrays",
+    "from_folder",
+    "iid",
+    "load",
+    "methods",
+]

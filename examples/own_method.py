@@ -1,0 +1,31 @@
+"""A method of your own: experience replay with smoothed labels, known by name like any other."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from onebyone.experiments import RunConfig, run
+from onebyone.methods import ReplayOptions, register
+from onebyone.methods.base import Encoded
+from onebyone.methods.heads import LinearReplay
+from onebyone.options import option
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothOptions(ReplayOptions):
+    smoothing: float = option(0.1, "how much of the label is spread over all classes", low=0, high=1)
+
+
+@register("smooth-er", SmoothOptions, section="not in the paper")
+class SmoothER(LinearReplay[SmoothOptions]):
+    """ER with smoothed labels on the incoming samples."""
+
+    def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
+        logits = self.logits(incoming.features)
+        return F.cross_entropy(logits, incoming.y, label_smoothing=self.options.smoothing)
+
+
+for method in ("er", "smooth-er"):
+    result = run(RunConfig(method=method, classes_per_task=2))
+    print(f"{method:<10} {100 * result.accuracy:.1f} %")

@@ -1,0 +1,29 @@
+"""What people copy first has to run: the examples, and the Python in the README."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from onebyone.methods import registry
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(autouse=True)
+def _same_methods_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))  # an example registers one of its own
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(str(path), run_name="__main__")
+    assert "%" in capsys.readouterr().out
+
+
+def test_readme_runs() -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    found: dict[str, object] = {}
+    exec(block, found)
+    assert 0.3 < float(found["accuracy"]) <= 1  # type: ignore[arg-type]
