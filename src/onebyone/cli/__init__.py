@@ -10,16 +10,29 @@ from onebyone.errors import UsageError
 def main() -> None:
     """Run the command line; what the user can mend is one sentence and exit code 2."""
     try:
+        import typer
+
         from onebyone.cli.app import app
     except ModuleNotFoundError as missing:
         sys.exit(f"onebyone: the command line needs {missing.name}; install it with: pip install 'onebyone[cli]'")
     from onebyone.experiments.run import Interrupted
 
+    sentence = ""
     try:
-        app()
+        # Standalone, the parser would print three lines of usage before what is wrong.
+        code = app(sys.argv[1:] or ["--help"], prog_name="onebyone", standalone_mode=False)
     except UsageError as error:
-        print(f"onebyone: {error}", file=sys.stderr)
-        sys.exit(2)
+        sentence, code = str(error), 2
+    except typer.TyperException as error:
+        sentence, code = error.format_message(), 2
+    except OSError as error:
+        sentence, code = f"{error.filename or 'a file'} cannot be used ({error.strerror or error})", 2
+    except RuntimeError as error:
+        if "allocate" not in str(error):  # torch's word on every device; there is no exception for it on a CPU
+            raise
+        sentence, code = "there is not enough memory; lower --memory-per-class, --batch-size or replay_size", 2
     except Interrupted as stop:
-        print(f"onebyone: {stop}", file=sys.stderr)
-        sys.exit(130)
+        sentence, code = str(stop), 130
+    if sentence:
+        print(f"onebyone: {sentence}", file=sys.stderr)
+    sys.exit(code)

@@ -24,12 +24,11 @@ app = typer.Typer(
     name="onebyone",
     help="Learn a classifier online, one class at a time.",
     add_completion=False,
-    no_args_is_help=True,
     rich_markup_mode=None,  # plain help: one line an option
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-console = Console()
+console = Console(markup=False, highlight=False)  # square brackets in a summary are text
 
 
 def _version(asked: bool) -> None:
@@ -47,27 +46,37 @@ def _root(
 
 @app.command("run")
 def run_command(
-    method: Annotated[str, typer.Option(help="See `onebyone methods`.")] = "ccp",
-    dataset: Annotated[str, typer.Option(help="See `onebyone datasets`.")] = "digits",
-    data_dir: Annotated[Path | None, typer.Option(help="Its folder or file [the cache].", show_default=False)] = None,
-    classes_per_task: Annotated[int, typer.Option(help="S, classes that arrive together.")] = 1,
-    memory_per_class: Annotated[int, typer.Option(help="M, samples kept per class.")] = 20,
-    seed: Annotated[int, typer.Option(help="Of stream, weights and learner.")] = 0,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:N or auto.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Result folder [runs/NAME].", show_default=False)] = None,
-    set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A method's option; repeatable.")
+    method: Annotated[str, typer.Option(metavar="NAME", help="One of `onebyone methods`.")] = "ccp",
+    dataset: Annotated[str, typer.Option(metavar="NAME", help="One of `onebyone datasets`.")] = "digits",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(metavar="PATH", help="Folder or file of the data.", show_default="the cache"),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Samples that arrive together.")] = 10,
-    class_order: Annotated[str, typer.Option(help="label, or random (seeded).")] = "label",
-    held_out: Annotated[bool, typer.Option("--held-out", help="Examine on a tenth of the training set.")] = False,
-    prequential: Annotated[bool, typer.Option("--prequential", help="Predict batches before learning.")] = False,
-    checkpoint_every: Annotated[int, typer.Option(help="Steps between checkpoints.")] = 500,
+    classes_per_task: Annotated[int, typer.Option(metavar="S", help="Classes that arrive together.")] = 1,
+    memory_per_class: Annotated[int, typer.Option(metavar="M", help="Samples kept for each class.")] = 20,
+    seed: Annotated[int, typer.Option(metavar="N", help="Of stream, first weights and learner.")] = 0,
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:N or auto.")] = "auto",
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="Result folder.", show_default="one in runs/"),
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Option of the method; repeatable.")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(metavar="N", help="Samples that arrive together.")] = 10,
+    class_order: Annotated[str, typer.Option(metavar="ORDER", help="By label, or random (by seed).")] = "label",
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Examine on a tenth of the training set instead.")
+    ] = False,
+    prequential: Annotated[
+        bool, typer.Option("--prequential", help="Also predict every batch before it is learnt.")
+    ] = False,
+    checkpoint_every: Annotated[int, typer.Option(metavar="N", help="Steps between checkpoints.")] = 500,
 ) -> None:
     """Learn a stream with one method and leave a result folder.
 
-    The same command resumes after Ctrl-C or a crash, and finds a finished run.
-    `onebyone methods NAME` lists what --set takes.
+    `onebyone methods NAME` lists what --set takes. After Ctrl-C or a crash,
+    the same command goes on where it was.
     """
     config = RunConfig(
         method=method,
@@ -90,9 +99,9 @@ def run_command(
 
 @app.command()
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the picture and the runs go.")] = Path("demo"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the picture and the runs go.")] = Path("demo"),
 ) -> None:
-    """Four methods on ten digits that arrive one class at a time: a table and a picture, in a minute."""
+    """Compare four methods on ten digits: a table and a picture."""
     from onebyone.experiments.demo import anytime_figure, compare, mean_and_spread
 
     with Bar() as bar:
@@ -113,39 +122,38 @@ def demo(
             mean_and_spread([result.average_anytime for result in runs]),
         )
     console.print(table)
-    console.print(f"The picture: {out / 'anytime.png'}", highlight=False)
+    console.print(f"The picture: {out / 'anytime.png'}")
 
 
 @app.command()
-def methods(name: Annotated[str | None, typer.Argument(help="Show the options of this one.")] = None) -> None:
+def methods(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="Show the options of this one.")] = None,
+) -> None:
     """What can learn: every method, or one with its options."""
     if name is None:
-        table = Table(box=None, pad_edge=False)
-        for column in ("name", "in the paper", "what it does"):
-            table.add_column(column, overflow="fold")
-        for each, entry in all_methods().items():
-            table.add_row(each, entry.section, entry.summary)
-        console.print(table)
+        _print_registry({each: (entry.summary, entry.section) for each, entry in all_methods().items()})
         return
     entry = find_method(name)
-    console.print(f"[bold]{name}[/bold] ({entry.section}): {entry.summary}\n", highlight=False)
-    table = Table(box=None, pad_edge=False)
-    for column in ("--set", "default", "what it is"):
-        table.add_column(column, overflow="fold")
+    console.print(f"{name}: {entry.summary} ({entry.section})\n")
+    table = Table("--set", "default", "what it is", box=None, pad_edge=False)
     for option, kind, default, text in describe(entry.options):
         if option != "memory_per_class":  # an option of `onebyone run`
-            table.add_row(option, default, f"{text} ({kind})")
+            table.add_row(option, default, f"{text} ({kind})" if "|" in kind else text)
     console.print(table)
 
 
 @app.command()
 def datasets() -> None:
     """What there is to learn."""
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "in the paper", "what it is"):
-        table.add_column(column, overflow="fold")
-    for name, entry in all_datasets().items():
-        table.add_row(name, entry.about, entry.summary)
+    _print_registry({name: (entry.summary, entry.about) for name, entry in all_datasets().items()})
+
+
+def _print_registry(entries: dict[str, tuple[str, str]]) -> None:
+    """Names, and what each of them is and where it is in the paper."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(style="bold")
+    for name, (summary, place) in entries.items():
+        table.add_row(name, f"{summary} ({place})")
     console.print(table)
 
 
@@ -165,12 +173,14 @@ def _print_result(result: Result, folder: Path) -> None:
     def percent(value: float | None) -> str:
         return "n/a" if value is None else f"{100 * value:.1f} %"
 
-    table = Table(box=None, show_header=False, pad_edge=False)
-    table.add_row("accuracy", percent(result.accuracy))
-    table.add_row("forgetting", percent(result.forgetting))
-    table.add_row("average anytime accuracy", percent(result.average_anytime))
+    lines = {
+        "accuracy": percent(result.accuracy),
+        "forgetting": percent(result.forgetting),
+        "average anytime accuracy": percent(result.average_anytime),
+    }
     if result.prequential is not None:
-        table.add_row("prequential accuracy", percent(result.prequential))
-    table.add_row("learning, examining", f"{result.seconds['training']:.1f} s, {result.seconds['evaluation']:.1f} s")
-    table.add_row("result", str(folder / "result.json"))
-    console.print(table)
+        lines["prequential accuracy"] = percent(result.prequential)
+    lines["learning, examining"] = f"{result.seconds['training']:.1f} s, {result.seconds['evaluation']:.1f} s"
+    lines["result"] = str(folder / "result.json")
+    for name, value in lines.items():
+        print(f"{name:<26}{value}")  # not by rich, which folds long paths

@@ -16,6 +16,7 @@ from rich.progress import (
     TextColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 from rich.text import Text
 
 from onebyone.experiments import Listener
@@ -37,7 +38,7 @@ class Bar(Listener):
             TextColumn("{task.description}"),
             BarColumn(),
             TextColumn("{task.fields[place]}"),
-            Rate(),
+            Rate(Column(no_wrap=True)),  # so that where there is little room, the bar gives way
             TextColumn("{task.fields[accuracy]}"),
             TimeRemainingColumn(compact=True),
             console=Console(stderr=True),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -66,7 +67,7 @@ class Dataset:
     def spec(self) -> Spec:
         return Spec(tuple(self.train_x.shape[1:]), self.num_classes, self.train_x.dtype, self.augmentation)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """A checksum of all samples and labels: two runs on different data never pass for the same.
 

@@ -18,3 +18,6 @@ class Eager:
     def step(self, index: Tensor) -> None:
         """Let the learner observe the samples at ``index``."""
         self.learner.observe(self.x[index], self.y[index])
+
+    def settle(self) -> None:
+        """Wait until all steps are done; needed before anyone else looks at the learner."""

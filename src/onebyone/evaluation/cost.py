@@ -49,12 +49,12 @@ def measure_cost(learner: AnyLearner, batch_size: int = 10) -> Cost:
         y = torch.zeros(batch_size, dtype=torch.int64, device=learner.device)
         with FlopCounterMode(display=False) as counter:
             copy.observe(x, y)
-    tensors = [*learner.parameters(), *learner.buffers()]
+    kept = [tensor for name, tensor in learner.state_dict().items() if name != "_extra_state"]
     memory_bytes = learner.memory.nbytes if isinstance(learner, ReplayLearner) else 0
     return Cost(
         forward_passes=forward / batch_size,
         backward_passes=backward / batch_size,
         flops=counter.get_total_flops() / batch_size,
-        network_bytes=sum(t.numel() * t.element_size() for t in tensors) - memory_bytes,
+        network_bytes=sum(t.numel() * t.element_size() for t in kept) - memory_bytes,
         memory_bytes=memory_bytes,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from onebyone.errors import UsageError
@@ -34,7 +35,15 @@ class Result(Metrics):
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
-    def from_json(cls, text: str) -> Result:
+    def read(cls, path: Path) -> Result:
+        """The result in a file."""
+        try:
+            return cls.from_json(path.read_bytes())
+        except UsageError as error:
+            raise UsageError(f"{path}: {error}") from None
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Result:
         """What :meth:`to_json` wrote, equal to what it was written from."""
         try:
             found = json.loads(text)

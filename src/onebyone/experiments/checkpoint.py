@@ -3,30 +3,42 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from onebyone.errors import UsageError
 from onebyone.experiments.files import whole
 from onebyone.methods.registry import AnyLearner
 
 
-def save(path: Path, learner: AnyLearner, progress: dict[str, Any]) -> None:
+@dataclass
+class Progress:
+    """How far a run is: all of it that is not in the learner."""
+
+    steps: int = 0
+    right: list[list[int]] = field(default_factory=list)  # after each task: right answers by class
+    predicted: int = 0  # right answers before learning
+    training_seconds: float = 0.0
+    evaluation_seconds: float = 0.0
+
+
+def save(path: Path, learner: AnyLearner, progress: Progress) -> None:
     """Tensors as safetensors, progress as JSON in the header of the same file: the two can never disagree."""
-    from safetensors.torch import save_file
+    from safetensors import torch as safetensors
 
     state = {name: tensor.contiguous() for name, tensor in learner.state_dict().items()}
     with whole(path) as place:
-        save_file(state, place, metadata={"progress": json.dumps(progress)})
+        # Its own save_file has a temporary file of its own, and does not say of a full disk that it is one.
+        place.write_bytes(safetensors.save(state, metadata={"progress": json.dumps(asdict(progress))}))
 
 
-def load(path: Path, learner: AnyLearner) -> dict[str, Any]:
+def load(path: Path, learner: AnyLearner) -> Progress:
     """Put the learner into the state that was saved; returns the progress."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(path, framework="pt") as file:
-            progress: dict[str, Any] = json.loads(file.metadata()["progress"])
+            progress = Progress(**json.loads(file.metadata()["progress"]))
             learner.load_state_dict({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
     except (SafetensorError, RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = str(error).split("\n")[0]

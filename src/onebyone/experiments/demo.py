@@ -57,6 +57,7 @@ def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     axes = figure.add_subplot()
     axes.set_title("accuracy on all classes met so far, in per cent", loc="left", fontsize=10, color="#555555")
     arrivals = range(1, 11)
+    ends: dict[str, float] = {}
     for title, runs in results.items():
         curves = [[100 * value for value in result.anytime] for result in runs]
         middle = [mean(values) for values in zip(*curves, strict=True)]
@@ -64,8 +65,11 @@ def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
         low, high = zip(*((m - s, m + s) for m, s in zip(middle, spread, strict=True)), strict=True)
         axes.fill_between(arrivals, low, high, color=COLOURS[title], alpha=0.15, linewidth=0)
         axes.plot(arrivals, middle, color=COLOURS[title], linewidth=2.5, marker="o", markersize=4)
-        label = f"{title}  {middle[-1]:.0f}"
-        axes.text(10.2, middle[-1], label, color=COLOURS[title], va="center", fontsize=11, fontweight="bold")
+        ends[title] = middle[-1]
+    height = 0.0
+    for title, end in sorted(ends.items(), key=lambda item: item[1]):
+        height = max(end, height + 5)  # names of curves that end together stand above each other
+        axes.text(10.2, height, f"{title}  {end:.0f}", color=COLOURS[title], va="center", size=11, weight="bold")
     chance = [100 / n for n in arrivals]
     axes.plot(arrivals, chance, color="#bbbbbb", linewidth=1, linestyle=":")
     axes.set_xlim(0.6, 11.9)
@@ -81,7 +85,7 @@ def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
 def _draw_arrivals(axes: Axes, data: Dataset) -> None:
     """Under each point of the curves, one image of the class that arrives there."""
     for label in range(data.num_classes):
-        image = data.train_x[data.train_y == label][0, 0]
+        image = data.train_x[data.train_y == label][0, 0].numpy()
         inset = axes.inset_axes((label + 0.65, -13, 0.7, 11), transform=axes.transData)
         inset.imshow(image, cmap="gray_r", interpolation="nearest")
         inset.axis("off")

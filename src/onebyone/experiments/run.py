@@ -5,24 +5,28 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from onebyone import streams
+from onebyone import engine, streams
 from onebyone.data import Dataset, load
-from onebyone.engine import Eager, choose_device
+from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, measure_cost, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
 from onebyone.experiments import checkpoint
+from onebyone.experiments.checkpoint import Progress
 from onebyone.experiments.config import RunConfig, short_hash
 from onebyone.experiments.files import whole
 from onebyone.methods import method
+
+CHECKPOINT = "checkpoint.safetensors"
+RESULT = "result.json"
 
 
 class Listener:
@@ -42,23 +46,11 @@ class Interrupted(Exception):
     """The run was stopped by the user, after writing a checkpoint (if it has a folder)."""
 
 
-@dataclass
-class Progress:
-    """How far a run is: all of it that is not in the learner."""
-
-    steps: int = 0
-    right: list[list[int]] = field(default_factory=list)  # after each task: right answers by class
-    predicted: int = 0  # right answers before learning
-    training_seconds: float = 0.0
-    evaluation_seconds: float = 0.0
-
-
 class Run:
     """A run that can be stopped between any two steps and goes on from there, bit for bit."""
 
     def __init__(self, config: RunConfig, data: Dataset, out: Path | None = None) -> None:
         device = choose_device(config.device)
-        data = data.held_out() if config.held_out else data
         entry = method(config.method)
         self.config = config.resolved(device.type, data.fingerprint)
         self.data = data.to(device)
@@ -77,58 +69,61 @@ class Run:
                 raise UsageError(f"no test sample has a class of task {task.classes}; add some or remove the classes")
         self.learner = entry.learner(config.method_options(), data.spec, config.seed, device)
         self.cost = measure_cost(self.learner, config.batch_size)
-        self.engine = Eager(self.learner, self.data.train_x, self.data.train_y)
         self.progress = Progress()
         self.folder = out
         if out is not None:
             self.enter(out)
 
     def enter(self, out: Path) -> None:
-        """Make the folder this run's own, or find that it is, and go on from its checkpoint."""
+        """Make the folder this run's own, or find that it is."""
         import yaml
 
         path = out / "config.yaml"
         if path.exists():
-            differences = _differences(yaml.safe_load(path.read_text()), self.config)
+            try:
+                differences = _differences(yaml.safe_load(path.read_bytes()), self.config)
+            except yaml.YAMLError:
+                differences = "its config.yaml is damaged"
             if differences:
                 raise UsageError(f"{out} holds a run of another configuration ({differences}); choose another --out")
         else:
             with whole(path) as place:
                 place.write_text(yaml.safe_dump(self.config, sort_keys=False))
-        if self.checkpoint.exists():
-            self.progress = Progress(**checkpoint.load(self.checkpoint, self.learner))
 
-    @property
-    def checkpoint(self) -> Path:
-        assert self.folder is not None
-        return self.folder / "checkpoint.safetensors"
-
-    def go(self, checkpoint_every: int, listener: Listener) -> Result:
-        """Learn what is left of the stream."""
+    def steps(
+        self, checkpoint_every: int, listener: Listener, stopped: threading.Event
+    ) -> Generator[None, None, Result]:
+        """Learn what is left of the stream, a step a turn; the generator returns the result, at once if it is there."""
+        if self.folder is not None and (self.folder / RESULT).exists():
+            result = Result.read(self.folder / RESULT)
+            tidy(self.folder)
+            return result
+        if self.folder is not None and (self.folder / CHECKPOINT).exists():
+            self.progress = checkpoint.load(self.folder / CHECKPOINT, self.learner)
+        self.engine = engine.create(self.learner, self.data.train_x, self.data.train_y, self.stream.batch_size)
         batches = [task.batches(self.stream.batch_size) for task in self.stream.tasks]
         done = sum(len(index) for index in list(self.stream)[: self.progress.steps])
         title = f"{self.config['method']} on {self.config['dataset']}"
         listener.started(title, self.stream.samples, done, len(batches))
         first = 0  # number of the task's first step
-        with _stop_signal() as stopped:
-            for task, steps in enumerate(batches):
-                for index in steps[max(0, self.progress.steps - first) :]:
-                    self.step(index)
-                    listener.stepped(task, len(index))
-                    if self.progress.steps % checkpoint_every == 0 or stopped.is_set():
-                        self.save()
-                    if stopped.is_set():
-                        raise Interrupted(
-                            f"stopped after {self.progress.steps} steps; the same command goes on from there"
-                        )
-                first += len(steps)
-                if len(self.progress.right) == task:
-                    listener.examined(task, self.examine())
+        for task, steps in enumerate(batches):
+            for index in steps[max(0, self.progress.steps - first) :]:
+                self.step(index)
+                listener.stepped(task, len(index))
+                if self.progress.steps % checkpoint_every == 0 or stopped.is_set():
+                    self.save()
+                if stopped.is_set():
+                    raise Interrupted(f"stopped after {self.progress.steps} steps; the same command goes on from there")
+                yield
+            first += len(steps)
+            if len(self.progress.right) == task:
+                listener.examined(task, self.examine())
         return self.finish()
 
     def step(self, index: torch.Tensor) -> None:
         started = time.perf_counter()
         if self.config["prequential"]:
+            self.engine.settle()
             answers = self.learner.predict(self.data.train_x[index])
             self.progress.predicted += int((answers == self.data.train_y[index]).sum())
         self.engine.step(index)
@@ -138,9 +133,10 @@ class Run:
     def examine(self) -> float:
         """End a task: tell a learner that has to know, and ask it the test set. Gives the accuracy so far."""
         started = time.perf_counter()
-        healthy = all(bool(torch.isfinite(weight).all()) for weight in self.learner.parameters())
+        self.engine.settle()
         now = time.perf_counter()
-        self.progress.training_seconds += now - started  # looking at the weights waits for the device to finish
+        self.progress.training_seconds += now - started
+        healthy = all(bool(torch.isfinite(weight).all()) for weight in self.learner.parameters())
         if not healthy:
             raise UsageError(f"the weights are not finite after {self.progress.steps} steps; lower learning_rate")
         if self.learner.needs_boundaries:
@@ -153,7 +149,7 @@ class Run:
         return accuracy_matrix(self.progress.right, self.total, [task.classes for task in self.stream.tasks])
 
     def finish(self) -> Result:
-        """The result, written to the folder if there is one; the checkpoint has served its purpose."""
+        """The result, written to the folder if there is one."""
         progress, matrix = self.progress, self.matrix()
         result = Result(
             **vars(metrics(matrix, self.stream.disjoint)),
@@ -171,9 +167,9 @@ class Run:
         if self.folder is not None:
             with whole(self.folder / "curve.csv") as place:
                 place.write_text(self.curve(result))
-            with whole(self.folder / "result.json") as place:
+            with whole(self.folder / RESULT) as place:
                 place.write_text(result.to_json())
-            self.checkpoint.unlink(missing_ok=True)
+            tidy(self.folder)
         return result
 
     def curve(self, result: Result) -> str:
@@ -186,7 +182,8 @@ class Run:
 
     def save(self) -> None:
         if self.folder is not None:
-            checkpoint.save(self.checkpoint, self.learner, asdict(self.progress))
+            self.engine.settle()
+            checkpoint.save(self.folder / CHECKPOINT, self.learner, self.progress)
 
 
 def run(
@@ -209,10 +206,22 @@ def run(
     config.method_options()  # refuse what is wrong before anything is read or written
     data = load(config.dataset, data_dir) if data is None else data
     folder = Path(out) if out is not None else None
-    current = Run(config, data, folder)
-    if folder is not None and (folder / "result.json").exists():
-        return Result.from_json((folder / "result.json").read_text())
-    return current.go(checkpoint_every, listener or Listener())
+    current = Run(config, data.held_out() if config.held_out else data, folder)
+    with stop_signal() as stopped:
+        steps = current.steps(checkpoint_every, listener or Listener(), stopped)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as end:
+                result: Result = end.value
+                return result
+
+
+def tidy(folder: Path) -> None:
+    """Remove what a finished run has no use for: its checkpoint, and what was being written when it was killed."""
+    for pattern in (CHECKPOINT, *(f".{name}.*" for name in ("config.yaml", "curve.csv", RESULT, CHECKPOINT))):
+        for path in folder.glob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def folder_name(config: RunConfig) -> str:
@@ -227,15 +236,15 @@ def folder_name(config: RunConfig) -> str:
 
 def _differences(old: Any, new: dict[str, Any]) -> str:
     """In words, where two recorded configurations differ; empty if they do not."""
-    if not isinstance(old, dict):
+    if not isinstance(old, dict) or not isinstance(old.get("options"), dict):
         return "its config.yaml is damaged"
-    flat_old, flat_new = ({**c, **c.get("options", {})} for c in (old, new))
+    flat_old, flat_new = ({**c, **c["options"]} for c in (old, new))
     names = [n for n in {**flat_old, **flat_new} if n != "options" and flat_old.get(n) != flat_new.get(n)]
     return ", ".join(f"{name} there is {flat_old.get(name)}, here {flat_new.get(name)}" for name in names)
 
 
 @contextmanager
-def _stop_signal() -> Iterator[threading.Event]:
+def stop_signal() -> Iterator[threading.Event]:
     """An event that Ctrl-C sets, so that a run stops between two steps; a second Ctrl-C stops at once."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():

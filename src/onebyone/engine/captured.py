@@ -1,0 +1,90 @@
+"""The same steps, recorded once as a CUDA graph and replayed: a launch a step instead of a thousand."""
+
+from __future__ import annotations
+
+import warnings
+
+import torch
+from torch import Tensor
+
+from onebyone.engine.eager import Eager
+from onebyone.engine.static import shapes_only
+from onebyone.methods.registry import AnyLearner
+
+WARM_UP = 3  # steps before recording, in which libraries choose algorithms and allocate workspaces
+
+
+class Captured(Eager):
+    """Replays ``observe`` on a stream of its own; a batch of another size goes through it step by step.
+
+    Recording takes a few steps, so the learner's state is put aside before and back after. Its random generator is
+    registered with the graph: a replay draws what the step would have drawn.
+    """
+
+    def __init__(self, learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> None:
+        super().__init__(learner, x, y)
+        self.index = torch.zeros(batch_size, dtype=torch.int64, device=x.device)
+        self.stream = torch.cuda.Stream(x.device)
+        self.graph = torch.cuda.CUDAGraph()
+        self.record()
+
+    def record(self) -> None:
+        before = {name: tensor.clone() for name, tensor in self.learner.state_dict().items()}
+        self.stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self.stream):
+            for _ in range(WARM_UP):
+                super().step(self.index)
+        self.settle()
+        self.graph.register_generator_state(self.learner.generator)
+        with torch.cuda.graph(self.graph, stream=self.stream):
+            super().step(self.index)
+        self.learner.load_state_dict(before)
+        torch.cuda.current_stream().synchronize()
+
+    def step(self, index: Tensor) -> None:
+        with torch.cuda.stream(self.stream):
+            if len(index) == len(self.index):
+                self.index.copy_(index)
+                self.graph.replay()
+            else:
+                super().step(index)
+
+    def settle(self) -> None:
+        self.stream.synchronize()
+
+
+def obstacle(learner: AnyLearner, batch_size: int) -> str | None:
+    """What keeps the learner's step from being recorded, in the words of the operation that does; None if nothing.
+
+    Found on a copy without values, before the GPU is touched: a recording that breaks off leaves it in disorder.
+
+    >>> from onebyone import create, load
+    >>> obstacle(create("ccp", load("digits").spec), batch_size=10) is None
+    True
+    """
+    spec = learner.spec
+    try:
+        with shapes_only(learner) as copy:
+            x = torch.zeros(batch_size, *spec.shape, dtype=spec.dtype, device=learner.device)
+            copy.observe(x, torch.zeros(batch_size, dtype=torch.int64, device=learner.device))
+    except Exception as error:  # whatever a method's code does there
+        return str(error).strip().split("\n")[0] or type(error).__name__
+    return None
+
+
+def create(learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> Eager:
+    """The fastest engine that gives the learner's own steps: captured on a GPU, eager elsewhere.
+
+    >>> from onebyone import create as create_learner, load
+    >>> digits = load("digits")
+    >>> type(create(create_learner("er", digits.spec), digits.train_x, digits.train_y, 10)).__name__
+    'Eager'
+    """
+    if x.device.type != "cuda":
+        return Eager(learner, x, y)
+    reason = obstacle(learner, batch_size)
+    if reason is None:
+        return Captured(learner, x, y, batch_size)
+    name = type(learner).__name__
+    warnings.warn(f"the step of {name} cannot be captured ({reason}); it runs step by step, slower", stacklevel=2)
+    return Eager(learner, x, y)

@@ -1,0 +1,370 @@
+"""Whatever is wrong: one sentence on stderr, exit code 2, and nothing half-written."""
+
+import errno
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from onebyone import methods
+from onebyone.cli import main
+from onebyone.evaluation import Result
+from onebyone.experiments import RunConfig, run
+
+Call = Callable[..., tuple[int, str, str]]
+Refuse = Callable[..., str]
+QUICK = ("run", "--method", "er", "--classes-per-task", 5, "--batch-size", 61)  # 24 steps
+
+
+@pytest.fixture
+def onebyone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """The command line in this process, in an empty folder: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["onebyone", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out, said.err
+
+    return call
+
+
+@pytest.fixture
+def refuse(onebyone: Call) -> Refuse:
+    """Checks that the command is refused in one sentence, which it gives, and leaves no folder of a run behind."""
+
+    def call(*words: object) -> str:
+        code, out, err = onebyone(*words)
+        assert (code, out) == (2, "")
+        sentence = re.fullmatch(r"onebyone: ([^\n]+)\n", err)
+        assert sentence, err
+        assert "Traceback" not in err
+        assert not Path("runs").exists()
+        return sentence[1]
+
+    return call
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--method cpc", "unknown method 'cpc'; did you mean 'ccp'? Known: ccp, der++, er,"),
+        ("--method xyzzy", "unknown method 'xyzzy'; Known: ccp, der++, er,"),
+        ("--dataset cifar", "unknown data set 'cifar'; did you mean 'cifar10'? Known: arrays, cifar10,"),
+        ("--set learning_rat=1", "unknown option of ccp 'learning_rat'; did you mean 'learning_rate'? Known: "),
+        ("--dataset cifar10 --data-dir new --set a=1", "unknown option of ccp 'a'; Known: "),  # not after a download
+        ("--set encoder=resnet", "unknown encoder 'resnet'; did you mean 'resnet18'? Known: auto, conv, mlp,"),
+        ("--set learning_rate", "--set 'learning_rate' is not of the form NAME=VALUE; write for example"),
+        ("--set learning_rate=", "--set 'learning_rate=' is not of the form NAME=VALUE; write for example"),
+        ("--set =1", "--set '=1' is not of the form NAME=VALUE; write for example"),
+        ("--set learning_rate=fast", "learning_rate is 'fast'; it must be a number"),
+        ("--set learning_rate=0", "learning_rate is 0.0; it must be above 0"),
+        ("--set learning_rate=-1", "learning_rate is -1.0; it must be above 0"),
+        ("--set learning_rate=nan", "learning_rate is nan; it must be above 0"),
+        ("--set replay_size=1.5", "replay_size is '1.5'; it must be a whole number"),
+        ("--set replay_size=0", "replay_size is 0; it must be at least 1"),
+        ("--set prototype_momentum=1.1", "prototype_momentum is 1.1; it must be at most 1"),
+        ("--set augment=maybe", "augment is 'maybe'; it must be yes or no"),
+        ("--set replay_from=other", "unknown replay_from 'other'; did you mean 'others'? Known: all, others"),
+        ("--set memory_per_class=5", "memory_per_class is an option of the run, not of the method; use --memory-"),
+        ("--memory-per-class 0", "memory_per_class is 0; it must be at least 1"),
+        ("--memory-per-class -3", "memory_per_class is -3; it must be at least 1"),
+        ("--memory-per-class 999999999999999", "there is not enough memory; lower --memory-per-class"),
+        ("--classes-per-task 0", "classes_per_task is 0; it must be at least 1"),
+        ("--classes-per-task 11", "classes_per_task is 11; with 10 classes it must lie in 1..10"),
+        ("--seed -1", "seed is -1; it must be at least 0"),
+        ("--seed one", "Invalid value for '--seed': "),
+        ("--batch-size 0", "batch_size is 0; it must be at least 1"),
+        ("--class-order lable", "unknown class_order 'lable'; did you mean 'label'? Known: label, random"),
+        ("--checkpoint-every 0", "checkpoint_every is 0; it must be at least 1"),
+        ("--device gpu", "device 'gpu' cannot be used ("),
+        ("--device cuda:99", "device 'cuda:99' cannot be used ("),
+        ("--dataset arrays", "arrays: no file was given; expected an .npz file"),
+        ("--dataset arrays --data-dir nowhere.npz", "arrays: nowhere.npz is not a file; expected an .npz file"),
+        ("--dataset folder", "folder: no folder was given; expected one with a sub-folder for each class"),
+        ("--dataset folder --data-dir nowhere", "nowhere is not a folder; expected one with a sub-folder"),
+        ("--sed 1", "No such option: --sed (Possible options: --method, --seed, --set)"),
+        ("--set", "Option '--set' requires an argument"),
+        ("er", "Got unexpected extra argument"),
+    ],
+)
+@pytest.mark.parametrize("out", [(), ("--out", "out")], ids=["default folder", "chosen folder"])
+def test_a_wrong_word_is_refused_before_anything_is_written(
+    words: str, sentence: str, out: tuple[str, ...], refuse: Refuse, tmp_path: Path
+) -> None:
+    assert refuse("run", *out, *words.split()).startswith(sentence)
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("rnu", "No such command 'rnu'. Did you mean 'run'?"),
+        ("methods cpc", "unknown method 'cpc'; did you mean 'ccp'?"),
+        ("demo --out", "Option '--out' requires an argument"),
+    ],
+)
+def test_a_wrong_command_is_refused(words: str, sentence: str, refuse: Refuse) -> None:
+    assert refuse(*words.split()).startswith(sentence)
+
+
+def vectors(**changes: Any) -> dict[str, Any]:
+    return {"x": np.ones((20, 4), np.float32), "y": np.arange(20) % 2} | changes
+
+
+def with_nan() -> Any:
+    x = np.ones((20, 4))
+    x[7, 2] = np.nan
+    return x
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        (vectors(x=with_nan()), "NaN or infinite values (first in sample 7); remove or fill them"),
+        (vectors(y=np.arange(20) % 2 - 1), "labels from -1 to 0; with 1 classes they must lie in 0..0"),
+        (vectors(y=np.arange(19) % 2), "20 samples and labels of shape (19,); give one label a sample"),
+        (vectors(y=np.arange(20) / 2), "labels are whole numbers that count from 0"),
+        (vectors(y=np.arange(20) * 10**9), "the highest label is 19,000,000,000"),
+        (vectors(y=np.arange(20) % 2 * 5), "no training sample has a class of task (1,)"),
+        (vectors(x=np.ones((20, 0))), "expected at least one sample"),
+        ({"a": np.ones(3)}, "holds a; expected an .npz file with x_train, y_train, x_test and y_test, or with x and y"),
+    ],
+)
+def test_wrong_arrays_are_refused(arrays: dict[str, Any], sentence: str, refuse: Refuse, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", **arrays)
+    assert sentence in refuse("run", "--dataset", "arrays", "--data-dir", "mine.npz", "--out", "out")
+    assert names(tmp_path) == {"mine.npz"}
+
+
+def test_an_encoder_that_does_not_fit_the_samples_is_refused(refuse: Refuse, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", **vectors())
+    words = ("run", "--dataset", "arrays", "--data-dir", "mine.npz", "--set", "encoder=conv")
+    assert refuse(*words) == "encoder 'conv' reads images, and the samples are vectors of 4; use encoder=mlp"
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+@pytest.mark.parametrize(
+    "damage", [cut_short, lambda path: path.write_text("x, y\n"), lambda path: path.write_bytes(b"")]
+)
+def test_a_damaged_file_of_arrays_is_refused(damage: Callable[[Path], None], refuse: Refuse, tmp_path: Path) -> None:
+    np.savez(tmp_path / "mine.npz", **vectors())
+    damage(tmp_path / "mine.npz")
+    said = refuse("run", "--dataset", "arrays", "--data-dir", "mine.npz", "--out", "out")
+    assert said.startswith("arrays: mine.npz cannot be read (")
+    assert names(tmp_path) == {"mine.npz"}
+
+
+def short_files(folder: Path) -> str:
+    (folder / "cifar-10-batches-bin").mkdir()
+    for name in (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"):
+        (folder / "cifar-10-batches-bin" / name).write_bytes(bytes(3073))
+    return "data_batch_1.bin has 3,073 bytes; expected 30,730,000; delete the folder "
+
+
+def missing_files(folder: Path) -> str:
+    (folder / "cifar-10-batches-bin").mkdir()
+    return "data_batch_1.bin is missing; delete the folder "
+
+
+def broken_archive(folder: Path) -> str:
+    (folder / "cifar-10-binary.tar.gz").write_bytes(b"not an archive")
+    return "expected c32a1d4ab5d03f1284b67883e8d87530: it is damaged or another file; delete it and run again"
+
+
+@pytest.mark.parametrize("make", [short_files, missing_files, broken_archive])
+def test_damaged_data_are_refused(make: Callable[[Path], str], refuse: Refuse, tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    sentence = make(tmp_path / "data")
+    assert sentence in refuse("run", "--dataset", "cifar10", "--data-dir", "data", "--out", "out")
+    assert names(tmp_path) == {"data"}
+
+
+def test_an_unreadable_picture_is_refused(refuse: Refuse, tmp_path: Path) -> None:
+    for name in ("cat", "dog"):
+        (tmp_path / "pets" / name).mkdir(parents=True)
+        for number in range(2):
+            Image.new("RGB", (4, 4)).save(tmp_path / "pets" / name / f"{number}.png")
+    broken = tmp_path / "pets" / "dog" / "1.png"
+    broken.write_bytes(broken.read_bytes()[:40])
+    said = refuse("run", "--dataset", "folder", "--data-dir", "pets", "--out", "out")
+    assert said.startswith("pets/dog/1.png cannot be read as a picture (")
+    assert names(tmp_path) == {"pets"}
+
+
+@pytest.mark.parametrize("out", ["file", "file/below"])
+def test_a_file_is_no_folder(out: str, refuse: Refuse, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    said = refuse(*QUICK, "--out", out)
+    assert re.fullmatch(rf"{out}/config.yaml cannot be written \(.+\); choose another --out", said)
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+@pytest.mark.parametrize("operation", ["mkdir", "exists"])
+def test_a_folder_without_access_is_refused(
+    operation: str, refuse: Refuse, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = getattr(Path, operation)
+
+    def denied(path: Path, *args: Any, **kwargs: Any) -> Any:  # to root, who may be running this, nothing is
+        if "closed" in path.parts:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return original(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, operation, denied)
+    said = refuse(*QUICK, "--out", "closed/run")
+    assert said.startswith("closed/run/config.yaml cannot be ")
+    assert "(Permission denied)" in said
+    assert names(tmp_path) == set()
+
+
+@pytest.mark.parametrize(("method", "writes"), [("write_text", 0), ("write_bytes", 2), ("write_text", 2)])
+def test_a_full_disk_is_said_and_the_run_goes_on_when_there_is_room(
+    method: str, writes: int, refuse: Refuse, onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Full when the configuration, the third checkpoint or the result is written."""
+    original, left = getattr(Path, method), writes
+
+    def write(path: Path, content: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            original(path, content[: len(content) // 2])
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return original(path, content)
+
+    words = (*QUICK, "--out", "out", "--checkpoint-every", 5)
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, method, write)
+        said = refuse(*words)
+    assert re.fullmatch(r"the disk is full, so out/\S+ was not written; free some space or choose another --out", said)
+    assert names(tmp_path / "out") <= {"config.yaml", "checkpoint.safetensors", "curve.csv"}  # whole ones
+
+    assert onebyone(*words)[0] == 0
+    uninterrupted = run(RunConfig(method="er", classes_per_task=5, batch_size=61))
+    assert Result.read(tmp_path / "out" / "result.json").accuracy_matrix == uninterrupted.accuracy_matrix
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--seed", 1), "seed there is 0, here 1"),
+        (("--method", "mir"), "method there is er, here mir"),
+        (("--set", "learning_rate=0.2"), "learning_rate there is 0.1, here 0.2"),
+        (("--seed", 1, "--memory-per-class", 5), "memory_per_class there is 20, here 5, seed there is 0, here 1"),
+        (("--held-out",), "held_out there is False, here True, data there is "),
+    ],
+)
+def test_a_folder_of_another_configuration_is_refused_and_left_alone(
+    words: tuple[object, ...], sentence: str, refuse: Refuse, onebyone: Call, tmp_path: Path
+) -> None:
+    assert onebyone(*QUICK, "--out", "out")[0] == 0
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    said = refuse(*QUICK, "--out", "out", *words)
+    assert said.startswith("out holds a run of another configuration (")
+    assert sentence in said
+    assert said.endswith("; choose another --out")
+    assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
+
+
+@pytest.mark.parametrize("content", [b"", b"seed", b"{", b"\xff\x00", b"options: 3", b"seed: 0\noptions:\n"])
+def test_a_damaged_configuration_is_refused(content: bytes, refuse: Refuse, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "config.yaml").write_bytes(content)
+    assert "(its config.yaml is damaged)" in refuse(*QUICK, "--out", "out")
+    assert (tmp_path / "out" / "config.yaml").read_bytes() == content
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"\xff\x00", b'{"accuracy": 1'])
+def test_a_damaged_result_is_refused(content: bytes, refuse: Refuse, onebyone: Call, tmp_path: Path) -> None:
+    assert onebyone(*QUICK, "--out", "out")[0] == 0
+    (tmp_path / "out" / "result.json").write_bytes(content)
+    said = refuse(*QUICK, "--out", "out")
+    assert said.startswith("out/result.json: this is not a result of onebyone (")
+    assert said.endswith("); delete it and run again")
+    (tmp_path / "out" / "result.json").unlink()
+    assert onebyone(*QUICK, "--out", "out")[0] == 0
+
+
+def no_progress(path: Path) -> None:
+    save_file(load_file(path), path)
+
+
+def strange_progress(path: Path) -> None:
+    save_file(load_file(path), path, metadata={"progress": json.dumps({"steps": 3, "luck": 1})})
+
+
+def another_network(path: Path) -> None:
+    state = load_file(path)
+    state["head.bias"] = torch.zeros(3)
+    save_file(state, path, metadata={"progress": "{}"})
+
+
+def part_of_it(path: Path) -> None:
+    state = load_file(path)
+    del state["memory.x"]
+    save_file(state, path, metadata={"progress": "{}"})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        cut_short,
+        lambda path: path.write_bytes(b""),
+        lambda path: path.write_text("not a checkpoint"),
+        no_progress,
+        strange_progress,
+        another_network,
+        part_of_it,
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(
+    damage: Callable[[Path], None], refuse: Refuse, onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words, checkpoint = (*QUICK, "--out", "out"), Path("out", "checkpoint.safetensors")
+    with monkeypatch.context() as patch:
+        patch.setattr(Result, "to_json", lambda result: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            onebyone(*words, "--checkpoint-every", 5)
+    damage(checkpoint)
+    said = refuse(*words)
+    assert said.startswith(f"checkpoint {checkpoint} is damaged (")
+    assert said.endswith("); delete it to begin this run again")
+    checkpoint.unlink()
+    assert onebyone(*words)[0] == 0
+
+
+@pytest.mark.parametrize("method", methods())
+def test_a_run_that_diverges_ends_with_advice(method: str, refuse: Refuse, tmp_path: Path) -> None:
+    words = ("run", "--method", method, "--classes-per-task", 5, "--batch-size", 61, "--out", "out")
+    said = refuse(*words, "--set", "learning_rate=1e30")
+    assert said == "the weights are not finite after 12 steps; lower learning_rate"
+    assert names(tmp_path / "out") == {"config.yaml"}
+    assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["options"]["learning_rate"] == 1e30
+
+
+def test_a_mistake_in_the_program_is_not_hidden(onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("onebyone.cli.app.run", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        onebyone("run")

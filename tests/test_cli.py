@@ -1,0 +1,189 @@
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import fields, replace
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from onebyone import __version__, datasets, methods
+from onebyone.cli import main
+from onebyone.cli.progress import Bar
+from onebyone.evaluation import Result
+from onebyone.methods import method, registry
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def onebyone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """The command line in this process, in an empty folder, 80 columns wide: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["onebyone", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out, said.err
+
+    return call
+
+
+def test_the_help_of_run_fits_a_small_terminal(onebyone: Call) -> None:
+    code, out, err = onebyone("run", "--help")
+    assert (code, err) == (0, "")
+    lines = out.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert len(lines) < 24  # and the prompt
+    listed = re.findall(r"^  (--[a-z-]+)", out, re.MULTILINE)
+    fixed = "--method --dataset --data-dir --classes-per-task --memory-per-class --seed --device --out --set"
+    assert listed[:9] == fixed.split()
+    assert len(re.findall(r"^ {3,}", out, re.MULTILINE)) == 0  # one line an option
+
+
+def test_without_words_the_commands_are_listed(onebyone: Call) -> None:
+    code, out, err = onebyone()
+    assert (code, err) == (0, "")
+    assert re.findall(r"^  ([a-z]+) ", out, re.MULTILINE) == ["run", "demo", "methods", "datasets"]
+    assert out == onebyone("--help")[1] == onebyone("-h")[1]
+    assert "..." not in out.split("Commands:")[1]  # no sentence is cut
+
+
+def test_the_version(onebyone: Call) -> None:
+    assert onebyone("--version") == (0, f"onebyone {__version__}\n", "")
+
+
+@pytest.mark.parametrize(("command", "known"), [("methods", methods), ("datasets", datasets)])
+def test_all_that_is_registered_is_listed(command: str, known: Callable[[], dict[str, Any]], onebyone: Call) -> None:
+    code, out, err = onebyone(command)
+    assert (code, err) == (0, "")
+    assert re.findall(r"^(\S+)  ", out, re.MULTILINE) == list(known())
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("name", methods())
+def test_the_options_of_a_method_are_listed(name: str, onebyone: Call) -> None:
+    code, out, err = onebyone("methods", name)
+    assert (code, err) == (0, "")
+    assert out.startswith(f"{name}: ")
+    title, *table = out.split("\n\n")[1].splitlines()
+    assert title.split() == ["--set", "default", "what", "it", "is"]
+    listed = {line.split()[0]: line.split()[1] for line in table if not line.startswith(" ")}
+    known = {field.name: field.default for field in fields(method(name).options)}
+    assert listed.keys() == known.keys() - {"memory_per_class"}
+    assert listed["learning_rate"] == str(known["learning_rate"])
+    assert listed["augment"] == "yes"
+
+
+def test_square_brackets_in_a_summary_are_printed(onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = replace(method("ccp"), summary="Learns [n] classes.")
+    monkeypatch.setattr(registry, "_METHODS", {"mine": mine})
+    assert onebyone("methods")[1].startswith("mine  Learns [n] classes. (")
+    assert onebyone("methods", "mine")[1].startswith("mine: Learns [n] classes. (")
+
+
+def test_a_run_prints_its_numbers_and_where_they_are(onebyone: Call, tmp_path: Path) -> None:
+    out = tmp_path / ("a long name of a folder " * 5)
+    words = ["run", "--method", "er", "--classes-per-task", 5, "--batch-size", 50, "--prequential", "--out", out]
+    code, said, err = onebyone(*words, "--set", "learning_rate=0.05", "--set", "augment=no")
+    assert (code, err) == (0, "")
+    result = Result.read(out / "result.json")
+    assert result.config["options"]["learning_rate"] == 0.05
+    assert result.config["options"]["augment"] is False
+    lines = {line[:26].strip(): line[26:] for line in said.splitlines()}
+    assert lines["accuracy"] == f"{100 * result.accuracy:.1f} %"
+    assert result.forgetting is not None
+    assert lines["forgetting"] == f"{100 * result.forgetting:.1f} %"
+    assert result.prequential is not None
+    assert lines["prequential accuracy"] == f"{100 * result.prequential:.1f} %"
+    assert lines["result"] == str(out / "result.json")  # on one line, however long
+    assert onebyone(*words, "--set", "learning_rate=0.05", "--set", "augment=no") == (0, said, "")  # found again
+
+
+def test_a_run_has_a_folder_of_its_own_by_default(onebyone: Call, tmp_path: Path) -> None:
+    words = ("run", "--method", "finetune", "--classes-per-task", 10, "--batch-size", 200)
+    code, said, err = onebyone(*words)
+    assert (code, err) == (0, "")
+    assert re.search(r"^forgetting +n/a$", said, re.MULTILINE)
+    onebyone(*words, "--seed", 1)
+    folders = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert [name[:-8] for name in folders] == [f"finetune-digits-s10-m20-seed{seed}-" for seed in (0, 1)]
+
+
+def test_a_pipe_gets_the_result_and_silence(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "onebyone", "run", "--method", "finetune", "--batch-size", "200"]
+    done = subprocess.run([*words, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert done.stdout.startswith("accuracy  ")
+    assert "\x1b" not in done.stdout
+    assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+
+def test_the_installed_command_refuses_without_a_traceback(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("onebyone")
+    done = subprocess.run([command, "run", "--method", "cpc"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("onebyone: unknown method 'cpc'; did you mean 'ccp'?")
+    assert os.listdir(tmp_path) == []  # noqa: PTH208
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_bar_shows_everything_on_one_line(width: int) -> None:
+    now = 0.0
+    bar = Bar()
+    bar.progress.get_time = lambda: now
+    screen = Console(file=StringIO(), width=width)
+
+    def line() -> str:
+        with screen.capture() as shown:
+            screen.print(bar.progress.make_tasks_table(bar.progress.tasks))
+        (only,) = shown.get().splitlines()
+        return only
+
+    assert "reading the data" in line()
+    bar.started("supbyol on cifar100", 50_000, 20_000, 100)
+    assert "task 1/100" in line()
+    for _ in range(10):
+        now += 0.1
+        bar.stepped(98, 1000)
+    bar.examined(98, 1.0)
+    for part in ("supbyol on cifar100", "task 99/100", "10,000 samples/s", "accuracy 100.0 %", "00:02"):
+        assert part in line()
+    bar.started("er on digits", 1438, 0, 10)  # the next one
+    assert "task 1/10 " in line()
+    assert "accuracy" not in line()
+
+
+def test_the_bar_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    with Bar() as bar:
+        bar.started("er on digits", 1438, 0, 10)
+        bar.stepped(0, 10)
+        bar.examined(0, 0.5)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_the_demonstration(onebyone: Call, tmp_path: Path) -> None:
+    code, first, err = onebyone("demo", "--out", "here")
+    assert (code, err) == (0, "")
+    assert max(map(len, first.splitlines())) <= 80
+    accuracy = {name: float(mean) for name, mean in re.findall(r"│ (\S+) +│ +([\d.]+) ±", first)}
+    assert accuracy.keys() == {"CCP", "SupBYOL", "ER", "fine-tuning"}
+    assert accuracy["fine-tuning"] == pytest.approx(10, abs=2)
+    for name in ("CCP", "SupBYOL", "ER"):
+        assert accuracy[name] >= accuracy["fine-tuning"] + 20
+    picture = tmp_path / "here" / "anytime.png"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert str(Path("here") / "anytime.png") in first
+
+    results = sorted((tmp_path / "here").glob("*/result.json"))
+    assert len(results) == 12
+    before = [path.stat().st_mtime_ns for path in results]
+    assert onebyone("demo", "--out", "here") == (0, first, "")
+    assert [path.stat().st_mtime_ns for path in results] == before
