@@ -10,8 +10,6 @@ from onebyone.errors import UsageError
 def main() -> None:
     """Run the command line; what the user can mend is one sentence and exit code 2."""
     try:
-        import typer
-
         from onebyone.cli.app import app
     except ModuleNotFoundError as missing:
         sys.exit(f"onebyone: the command line needs {missing.name}; install it with: pip install 'onebyone[cli]'")
@@ -23,8 +21,6 @@ def main() -> None:
         code = app(sys.argv[1:] or ["--help"], prog_name="onebyone", standalone_mode=False)
     except UsageError as error:
         sentence, code = str(error), 2
-    except typer.TyperException as error:
-        sentence, code = error.format_message(), 2
     except OSError as error:
         sentence, code = f"{error.filename or 'a file'} cannot be used ({error.strerror or error})", 2
     except RuntimeError as error:
@@ -33,6 +29,10 @@ def main() -> None:
         sentence, code = "there is not enough memory; lower --memory-per-class, --batch-size or replay_size", 2
     except Interrupted as stop:
         sentence, code = str(stop), 130
+    except Exception as error:
+        if not hasattr(error, "format_message"):  # the parser's own errors, whose class moved between typer's releases
+            raise
+        sentence, code = error.format_message(), 2
     if sentence:
         print(f"onebyone: {sentence}", file=sys.stderr)
     sys.exit(code)

@@ -36,25 +36,31 @@ def pack(
     long 5
     """
     waiting, live = deque(runs), dict[str, Steps[T]]()
-    while waiting or live:
-        while waiting and len(live) < width:
-            live[waiting[0]] = runs[waiting[0]]()
-            waiting.popleft()
-        for name, steps in list(live.items()):
-            try:
-                next(steps)
-            except StopIteration as end:
-                del live[name]
-                done(name, end.value)
-            except torch.cuda.OutOfMemoryError as error:
-                del live[name], steps
-                torch.cuda.empty_cache()
-                if live:
-                    width = len(live)
-                    say(f"{width} runs fill the memory of the GPU; the others wait for one of them to end")
-                    waiting.appendleft(name)
-                else:
-                    failed(name, error)
-            except Exception as error:  # one run's failure is not the others'
-                del live[name]
+
+    def turn(name: str) -> None:
+        nonlocal width
+        try:
+            if name not in live:
+                live[name] = runs[name]()
+            next(live[name])
+        except StopIteration as end:
+            del live[name]
+            done(name, end.value)
+        except torch.cuda.OutOfMemoryError as error:
+            live.pop(name, None)
+            torch.cuda.empty_cache()
+            if not live:
                 failed(name, error)
+                return
+            width = len(live)
+            waiting.appendleft(name)
+            say(f"{width} runs fill the memory of the GPU; the others wait for one of them to end")
+        except Exception as error:  # one run's failure is not the others'
+            live.pop(name, None)
+            failed(name, error)
+
+    while waiting or live:
+        for name in list(live):
+            turn(name)
+        while waiting and len(live) < width:
+            turn(waiting.popleft())

@@ -27,7 +27,9 @@ class Options(Checked):
     learning_rate: float = option(0.1, "step size of plain SGD (paper: 0.1)", above=0)
     encoder: str = option("auto", "network: resnet18, conv, mlp, or auto (by the shape of the samples)")
     augment: bool = option(True, "crop and flip images, incoming and replayed (paper: yes)")
-    channels_last: bool = option(True, "memory layout of convolutions: faster on CPUs, same results up to rounding")
+    channels_last: bool = option(
+        True, "memory layout of convolutions on a CPU: faster there (not on a GPU, where it is not used)"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +92,8 @@ class Learner(nn.Module, ABC, Generic[O]):
         self.register_buffer("labels", torch.arange(spec.num_classes), persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
         self.to(device)
-        if options.channels_last:
+        self.channels_last = options.channels_last and torch.device(device).type == "cpu"
+        if self.channels_last:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.generator = generator(seed, "learner", device)
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
@@ -147,7 +150,7 @@ class Learner(nn.Module, ABC, Generic[O]):
             x = self.spec.augmentation(x, self.generator)
         if x.dtype == torch.uint8:
             x = x.float().mul_(2 / 255).sub_(1)
-        if self.options.channels_last and x.dim() == 4:
+        if self.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return x
 

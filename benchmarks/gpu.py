@@ -1,0 +1,206 @@
+"""The engine on a GPU: eager against captured, one run against a pack, and whether all of them give the same.
+
+Data are random images of CIFAR-10's shapes: the work does not depend on what they show. Prints as it goes, and writes
+the numbers as JSON where --out says; `python benchmarks/report.py` makes docs/benchmarks.md of them.
+
+    python benchmarks/gpu.py --out results/benchmarks/gpu.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onebyone import Dataset, create, methods
+from onebyone.data import CropFlip
+from onebyone.engine import Captured, Eager, choose_device, pack
+from onebyone.evaluation import Result
+from onebyone.experiments import Listener, RunConfig
+from onebyone.experiments.run import Run, stop_signal
+
+device = choose_device("cuda")
+started = time.perf_counter()
+numbers: dict[str, Any] = {}
+
+
+def say(name: str, value: Any, text: str) -> None:
+    numbers[name] = value
+    print(f"[{time.perf_counter() - started:4.0f} s] {text}", flush=True)
+
+
+def random_cifar(train: int = 50_000, test: int = 10_000) -> Dataset:
+    generator = torch.Generator(device).manual_seed(0)
+
+    def images(count: int) -> Tensor:
+        return torch.randint(0, 256, (count, 3, 32, 32), dtype=torch.uint8, device=device, generator=generator)
+
+    labels = [torch.arange(count, device=device) * 10 // count for count in (train, test)]
+    names = tuple(str(label) for label in range(10))
+    return Dataset("random", images(train), labels[0], images(test), labels[1], names, CropFlip(4, True))
+
+
+def seconds(work: Callable[[], None]) -> float:
+    torch.cuda.synchronize()
+    before = time.perf_counter()
+    work()
+    torch.cuda.synchronize()
+    return time.perf_counter() - before
+
+
+def engines(data: Dataset, count: int, kind: type[Eager], method: str = "ccp", **options: Any) -> list[Eager]:
+    made = []
+    for seed in range(count):
+        learner = create(method, data.spec, seed=seed, device=device, **options)
+        own = (data.train_x, data.train_y)
+        made.append(Captured(learner, *own, batch_size=10) if kind is Captured else Eager(learner, *own))
+    return made
+
+
+def milliseconds(packed: list[Eager], steps: int, rounds: int = 3) -> float:
+    """A step of one run, when all of these advance together."""
+    batches = torch.randperm(50_000, device=device).split(10)
+
+    def work() -> None:
+        for index in batches[:steps]:
+            for each in packed:
+                each.step(index)
+
+    work()
+    return 1000 * median(seconds(work) for _ in range(rounds)) / steps / len(packed)
+
+
+def single(data: Dataset) -> None:
+    eager = milliseconds(engines(data, 1, Eager), 40)
+    captured = milliseconds(engines(data, 1, Captured), 100)
+    say(
+        "single",
+        {"eager": eager, "captured": captured},
+        f"CCP, separate, one run: eager {eager:.1f} ms a step, captured {captured:.2f}: {eager / captured:.1f} times faster",
+    )
+
+
+def packs(data: Dataset) -> None:
+    for passes, width in product(("separate", "joint"), (4, 8, 16, 32)):
+        taken = milliseconds(engines(data, width, Captured, passes=passes), 60)
+        say(f"pack {width} {passes}", taken, f"CCP, {passes}, pack of {width}: {taken:.3f} ms a step and run")
+
+
+def same_as_eager(data: Dataset, steps: int = 200) -> None:
+    """After so many steps, TF32 off: the largest relative difference of any parameter, buffer or memory entry."""
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    batches = torch.randperm(50_000, device=device, generator=torch.Generator(device).manual_seed(1)).split(10)
+    for name in methods():
+        pair = [engines(data, 1, kind, name, learning_rate=0.01)[0] for kind in (Eager, Captured)]
+        for number, index in enumerate(batches[:steps], start=1):
+            for each in pair:
+                each.step(index)
+            if number % 50 == 0:
+                for each in pair:
+                    each.settle()
+                    each.learner.end_task()
+        torch.cuda.synchronize()
+        eager, captured = (each.learner.state_dict() for each in pair)
+        worst = max(
+            float(
+                (eager[key].double() - captured[key].double()).abs().max()
+                / eager[key].double().abs().max().clamp(min=1e-30)
+            )
+            for key in eager
+        )
+        say(f"same {name}", worst, f"{name}: captured differs from eager by {worst:.1e} after {steps} steps")
+    torch.backends.cudnn.allow_tf32 = True
+
+
+def whole_runs(configs: list[RunConfig], data: Dataset, width: int) -> tuple[float, dict[str, Result]]:
+    results: dict[str, Result] = {}
+    data.fingerprint  # noqa: B018  (computed once, before the clock runs)
+
+    def failed(name: str, error: Exception) -> None:
+        raise error
+
+    with tempfile.TemporaryDirectory() as folder, stop_signal() as stopped:
+        runs = {
+            str(n): (lambda n=n, c=c: Run(c, data, Path(folder) / str(n)).steps(10**9, Listener(), stopped))
+            for n, c in enumerate(configs)
+        }
+        taken = seconds(lambda: pack(runs, width, done=results.__setitem__, failed=failed))
+    return taken, results
+
+
+def sixteen_runs(data: Dataset) -> None:
+    configs = [RunConfig(method="ccp", dataset="random", seed=seed, device="cuda") for seed in range(16)]
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    taken, together = whole_runs(configs, data, 16)
+    memory = (torch.cuda.max_memory_reserved() - before) / 16 / 2**20
+    say(
+        "16 runs",
+        {"seconds": taken, "megabytes each": memory},
+        f"16 whole one-class runs of CCP with 10 evaluations each: {taken:.1f} s, {memory:.0f} MB a run",
+    )
+    _, alone = whole_runs(configs[:1], data, 1)
+    same = alone["0"].accuracy_matrix == together["0"].accuracy_matrix
+    say("alone as in the pack", same, f"the first of them alone gives the same accuracy matrix: {same}")
+
+
+def tenth_of_the_tables(data: Dataset) -> None:
+    """Every method, both settings, sizes spread over M: 32 runs of the 320 or so."""
+    sizes = [5, 20, 50, 100]
+    replay = [name for name in methods() if name not in ("finetune", "iid")]
+    cells = [(name, 2 - n % 2, sizes[n % 4]) for n, name in enumerate(replay * 4)][:30]
+    cells += [("finetune", 1, 20), ("iid", 2, 20)]
+    configs = [
+        RunConfig(
+            method=m,
+            dataset="random",
+            classes_per_task=s,
+            memory_per_class=size,
+            seed=n,
+            device="cuda",
+            options={"learning_rate": 0.01},
+        )
+        for n, (m, s, size) in enumerate(cells)
+    ]
+    taken, _ = whole_runs(configs, data, 16)
+    minutes = taken / len(configs) * 320 / 60
+    say(
+        "tenth of the tables",
+        {"runs": len(configs), "seconds": taken, "minutes for 320": minutes},
+        f"{len(configs)} runs of all methods: {taken:.0f} s, so 320 take {minutes:.1f} minutes",
+    )
+
+
+def main() -> None:
+    sections = {f.__name__: f for f in (single, packs, same_as_eager, sixteen_runs, tenth_of_the_tables)}
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"by default all: {', '.join(sections)}")
+    parser.add_argument("--out", type=Path)
+    settings = parser.parse_args()
+    data = random_cifar()
+    say(
+        "device",
+        torch.cuda.get_device_name(),
+        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, "
+        f"{os.environ['CUDA_DEVICE_MAX_CONNECTIONS']} connections",
+    )
+    for name in settings.sections or sections:
+        sections[name](data)
+        torch.cuda.empty_cache()
+        if settings.out:
+            settings.out.parent.mkdir(parents=True, exist_ok=True)
+            settings.out.write_text(json.dumps(numbers, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""How steps are run. What needs a GPU is compared there by benchmarks/gpu.py; here is all that does not."""
+
+import warnings
+from collections.abc import Callable, Generator
+
+import pytest
+import torch
+from torch import Tensor
+
+from onebyone import Dataset, create, methods
+from onebyone.engine import Eager, captured, pack
+from onebyone.methods import ReplayOptions
+from onebyone.methods.er import ER
+
+ER_OPTIONS = ReplayOptions(memory_per_class=2)
+
+
+class Looks(ER):
+    """Reads a value in its step."""
+
+    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().observe(x, y) * float(y.sum().item())
+
+
+class Selects(ER):
+    """Has shapes that depend on values in its step."""
+
+    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+        return super().observe(x[y > 3], y[y > 3])
+
+
+@pytest.mark.parametrize("name", methods())
+def test_every_step_can_be_captured(digits: Dataset, name: str) -> None:
+    assert captured.obstacle(create(name, digits.spec), batch_size=10) is None
+
+
+@pytest.mark.parametrize(("kind", "operation"), [(Looks, "_local_scalar_dense"), (Selects, "nonzero")])
+def test_an_obstacle_is_named(digits: Dataset, kind: type[ER], operation: str) -> None:
+    learner = kind(ER_OPTIONS, digits.spec)
+    before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+    assert operation in str(captured.obstacle(learner, batch_size=10))
+    assert all(torch.equal(before[name], tensor) for name, tensor in learner.state_dict().items())
+
+
+def test_what_cannot_be_captured_runs_eagerly_with_one_warning(
+    digits: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class OnGPU(torch.Tensor):
+        device = torch.device("cuda")
+
+    x = digits.train_x.as_subclass(OnGPU)
+    with pytest.warns(UserWarning, match="the step of Looks cannot be captured .*_local_scalar_dense.*slower") as told:
+        engine = captured.create(Looks(ER_OPTIONS, digits.spec), x, digits.train_y, batch_size=10)
+    assert type(engine) is Eager
+    assert len(told) == 1
+
+
+def test_on_a_cpu_steps_are_eager_and_silent(digits: Dataset) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine = captured.create(Looks(ER_OPTIONS, digits.spec), digits.train_x, digits.train_y, batch_size=10)
+    assert type(engine) is Eager
+
+
+def test_an_engine_takes_the_learners_own_steps(few: Dataset) -> None:
+    ours, theirs = create("ccp", few.spec), create("ccp", few.spec)
+    engine = Eager(ours, few.train_x, few.train_y)
+    for index in torch.arange(30).split(7):
+        engine.step(index)
+        theirs.observe(few.train_x[index], few.train_y[index])
+    engine.settle()
+    assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in ours.state_dict().items())
+
+
+def test_a_pack_takes_turns_and_refills() -> None:
+    log: list[str] = []
+
+    def begin(name: str, steps: int) -> Callable[[], Generator[None, None, int]]:
+        def go() -> Generator[None, None, int]:
+            for _ in range(steps):
+                log.append(name)
+                yield
+            return steps
+
+        return go
+
+    ended: dict[str, int] = {}
+    pack({"a": begin("a", 3), "b": begin("b", 1), "c": begin("c", 2)}, 2, ended.__setitem__, pytest.fail)
+    assert ended == {"a": 3, "b": 1, "c": 2}
+    assert "".join(log) == "abacac"
+
+
+def test_a_failing_run_leaves_the_others_alone() -> None:
+    def go(error: Exception | None) -> Generator[None, None, str]:
+        yield
+        if error:
+            raise error
+        yield
+        return "done"
+
+    ended: dict[str, str] = {}
+    failed: dict[str, Exception] = {}
+    trouble = ValueError("mine alone")
+    runs = {"good": lambda: go(None), "bad": lambda: go(trouble), "late": lambda: go(None)}
+    pack(runs, 2, ended.__setitem__, failed.__setitem__)
+    assert ended == {"good": "done", "late": "done"}
+    assert failed == {"bad": trouble}
+
+
+def test_a_pack_that_does_not_fit_is_split() -> None:
+    """A run that finds no memory waits for another to end; one that finds none alone has failed."""
+    room, live, said = 2, 0, []
+
+    def go(size: int) -> Generator[None, None, int]:
+        nonlocal live
+        if live + size > room:
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+        live += size
+        yield
+        yield
+        live -= size
+        return size
+
+    ended: dict[str, int] = {}
+    failed: dict[str, Exception] = {}
+    runs = {name: lambda: go(1) for name in "abcde"} | {"huge": lambda: go(3)}
+    pack(runs, 4, ended.__setitem__, failed.__setitem__, said.append)
+    assert sorted(ended) == list("abcde")
+    assert list(failed) == ["huge"]
+    assert said[0] == "2 runs fill the memory of the GPU; the others wait for one of them to end"
