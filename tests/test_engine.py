@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from onebyone import Dataset, create, methods
-from onebyone.engine import Eager, captured, pack
+from onebyone.engine import Eager, captured, pack, static
+from onebyone.evaluation import measure_cost
 from onebyone.methods import ReplayOptions
 from onebyone.methods.er import ER
 
@@ -31,14 +32,14 @@ class Selects(ER):
 
 @pytest.mark.parametrize("name", methods())
 def test_every_step_can_be_captured(digits: Dataset, name: str) -> None:
-    assert captured.obstacle(create(name, digits.spec), batch_size=10) is None
+    assert static.obstacle(create(name, digits.spec), batch_size=10) is None
 
 
 @pytest.mark.parametrize(("kind", "operation"), [(Looks, "_local_scalar_dense"), (Selects, "nonzero")])
 def test_an_obstacle_is_named(digits: Dataset, kind: type[ER], operation: str) -> None:
     learner = kind(ER_OPTIONS, digits.spec)
     before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
-    assert operation in str(captured.obstacle(learner, batch_size=10))
+    assert operation in str(static.obstacle(learner, batch_size=10))
     assert all(torch.equal(before[name], tensor) for name, tensor in learner.state_dict().items())
 
 
@@ -60,6 +61,12 @@ def test_on_a_cpu_steps_are_eager_and_silent(digits: Dataset) -> None:
         warnings.simplefilter("error")
         engine = captured.create(Looks(ER_OPTIONS, digits.spec), digits.train_x, digits.train_y, batch_size=10)
     assert type(engine) is Eager
+
+
+def test_the_cost_of_a_step_that_needs_values_is_measured_all_the_same(digits: Dataset) -> None:
+    learner = Looks(ER_OPTIONS, digits.spec)
+    assert measure_cost(learner) == measure_cost(ER(ER_OPTIONS, digits.spec))
+    assert learner.steps == 0
 
 
 def test_an_engine_takes_the_learners_own_steps(few: Dataset) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +13,17 @@ from rich.table import Table
 
 from onebyone import __version__
 from onebyone.cli.progress import Bar
+from onebyone.cli.sweep_view import watch
 from onebyone.data import datasets as all_datasets
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments import RunConfig, run
+from onebyone.experiments.files import whole
+from onebyone.experiments.grid import read_grid
 from onebyone.experiments.run import folder_name
+from onebyone.experiments.sweep import sweep
+from onebyone.experiments.table import read_results, render, tabulate
+from onebyone.experiments.workers import Failed
 from onebyone.methods import method as find_method
 from onebyone.methods import methods as all_methods
 from onebyone.options import describe
@@ -95,6 +103,82 @@ def run_command(
     with Bar() as bar:
         result = run(config, data_dir=data_dir, out=folder, checkpoint_every=checkpoint_every, listener=bar)
     _print_result(result, folder)
+
+
+@app.command("sweep")
+def sweep_command(
+    file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="Fields of a run, lists of values.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="Of all result folders.", show_default="runs/FILE")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Folder or file of the data.", show_default="the cache")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:N or auto.")] = "auto",
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Runs at once.", show_default="16 on a GPU, else cores")
+    ] = None,
+    checkpoint_every: Annotated[int, typer.Option(metavar="N", help="Steps between checkpoints.")] = 500,
+) -> None:
+    """Do every run of a grid, several at a time.
+
+    The file names fields of a run, each with a value or a list of values:
+
+    \b
+      method: [er, ccp]
+      memory_per_class: [5, 20]
+      seed: [0, 1, 2]
+      options: {learning_rate: [0.01, 0.1]}
+
+    After Ctrl-C or a crash, the same command goes on where it was.
+    """
+    configs = read_grid(file)
+    folder = out or Path("runs") / file.stem
+    with watch() as watcher:
+        outcomes = sweep(
+            configs,
+            folder,
+            data_dir=data_dir,
+            device=device,
+            jobs=jobs,
+            checkpoint_every=checkpoint_every,
+            watcher=watcher,
+        )
+    failed = [name for name, outcome in outcomes.items() if isinstance(outcome, Failed)]
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} runs are finished; see: onebyone table {folder}")
+    if failed:
+        sentence = f"{len(failed)} of {len(outcomes)} runs failed, see error.txt in {', '.join(failed)}"
+        print(f"onebyone: {sentence}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+@app.command("table")
+def table_command(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Results anywhere below it are read.")],
+    rows: Annotated[str, typer.Option(metavar="FIELDS", help="What differs from row to row.")] = "method",
+    columns: Annotated[
+        str, typer.Option(metavar="FIELDS", help="And between columns.")
+    ] = "classes_per_task,memory_per_class",
+    metric: Annotated[str, typer.Option(metavar="NAME", help="As in result.json.")] = "accuracy",
+    format: Annotated[str, typer.Option(metavar="NAME", help="terminal, markdown, csv or latex.")] = "terminal",
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it there.", show_default="print")] = None,
+) -> None:
+    """Tabulate results: mean and spread over seeds.
+
+    FIELDS are of the run or options of the method, with commas between.
+    Other metrics: forgetting, average_anytime, cost.flops, seconds.training.
+    """
+    row_fields, column_fields = ([name.strip() for name in text.split(",") if name.strip()] for text in (rows, columns))
+    table = tabulate(read_results(folder), row_fields, column_fields, metric)
+    width = shutil.get_terminal_size().columns if out is None and sys.stdout.isatty() else None
+    text = render(table, format, width)
+    if table.warning:
+        print(f"onebyone: {table.warning}", file=sys.stderr)
+    if out is None:
+        print(text)  # not by rich, which folds long lines
+    else:
+        with whole(out) as place:
+            place.write_text(text + "\n")
 
 
 @app.command()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onebyone.engine.eager import Eager
-from onebyone.engine.static import shapes_only
+from onebyone.engine.static import obstacle
 from onebyone.methods.registry import AnyLearner
 
 WARM_UP = 3  # steps before recording, in which libraries choose algorithms and allocate workspaces
@@ -51,25 +51,6 @@ class Captured(Eager):
 
     def settle(self) -> None:
         self.stream.synchronize()
-
-
-def obstacle(learner: AnyLearner, batch_size: int) -> str | None:
-    """What keeps the learner's step from being recorded, in the words of the operation that does; None if nothing.
-
-    Found on a copy without values, before the GPU is touched: a recording that breaks off leaves it in disorder.
-
-    >>> from onebyone import create, load
-    >>> obstacle(create("ccp", load("digits").spec), batch_size=10) is None
-    True
-    """
-    spec = learner.spec
-    try:
-        with shapes_only(learner) as copy:
-            x = torch.zeros(batch_size, *spec.shape, dtype=spec.dtype, device=learner.device)
-            copy.observe(x, torch.zeros(batch_size, dtype=torch.int64, device=learner.device))
-    except Exception as error:  # whatever a method's code does there
-        return str(error).strip().split("\n")[0] or type(error).__name__
-    return None
 
 
 def create(learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> Eager:

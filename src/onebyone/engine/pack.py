@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from typing import TypeVar
@@ -48,6 +49,7 @@ def pack(
             done(name, end.value)
         except torch.cuda.OutOfMemoryError as error:
             live.pop(name, None)
+            traceback.clear_frames(error.__traceback__)  # which still hold what the run had allocated
             torch.cuda.empty_cache()
             if not live:
                 failed(name, error)

@@ -220,10 +220,8 @@ class ReplayLearner(Learner[R]):
 
     def loss(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> Tensor:
         """What one step minimises."""
-        weights = self.options.incoming_weight, self.options.replay_weight
-        return weights[0] * self.incoming_loss(incoming, replay, *others) + weights[1] * self.replay_loss(
-            replay, incoming
-        )
+        first, second = self.incoming_loss(incoming, replay, *others), self.replay_loss(replay, incoming)
+        return self.options.incoming_weight * first + self.options.replay_weight * second
 
     @abstractmethod
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:

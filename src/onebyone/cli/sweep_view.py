@@ -1,0 +1,114 @@
+"""What a sweep looks like while it goes on: a live table on a terminal, elsewhere a line for each run that ends."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from onebyone.evaluation import Result
+from onebyone.experiments.sweep import Watcher
+from onebyone.experiments.workers import Failed, Standing
+
+
+@contextmanager
+def watch() -> Iterator[Watcher]:
+    """The watcher that suits where the output goes."""
+    if not sys.stdout.isatty():
+        yield Lines()
+        return
+    table = LiveTable()
+    with Live(table, refresh_per_second=4):
+        yield table
+
+
+class Lines(Watcher):
+    """One line for each run that ends."""
+
+    def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
+        self.ends, self.total = len(found), len(waiting) + len(found)
+
+    def ended(self, name: str, outcome: Result | Failed) -> None:
+        self.ends += 1
+        text = f"failed: {outcome}" if isinstance(outcome, Failed) else f"accuracy {100 * outcome.accuracy:.1f} %"
+        print(f"[{self.ends}/{self.total}] {name}  {text}", flush=True)
+
+
+class LiveTable(Watcher):
+    """Runs that go on, runs that failed, and as many of the last finished ones as the screen has room for."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.running: dict[str, Standing] = {}
+        self.finished: dict[str, Result] = {}
+        self.failed: dict[str, Failed] = {}
+        self.total = 0
+        self.learnt = 0  # samples, by all runs in this sitting
+        self.begun: float | None = None
+
+    def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
+        self.finished, self.total = dict(found), len(waiting) + len(found)
+
+    def moved(self, name: str, standing: Standing) -> None:
+        if self.begun is None:
+            self.begun = self.clock()
+        self.learnt += standing.done - (self.running[name].done if name in self.running else standing.done)
+        self.running = self.running | {name: Standing(**vars(standing))}  # it goes on changing; drawn by another thread
+
+    def ended(self, name: str, outcome: Result | Failed) -> None:
+        last = self.running.get(name)
+        self.running = {other: standing for other, standing in self.running.items() if other != name}
+        if isinstance(outcome, Failed):
+            self.failed = self.failed | {name: outcome}
+        else:
+            self.learnt += outcome.samples - last.done if last else 0
+            self.finished = self.finished | {name: outcome}
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        running, failed, finished = self.running, self.failed, self.finished
+        if self.total == 0:
+            yield Text("reading the data", style="dim")
+            return
+        table = Table(box=None, pad_edge=False, expand=True)
+        table.add_column("run", ratio=1, no_wrap=True, overflow="ellipsis")
+        table.add_column("state", no_wrap=True)
+        table.add_column("done", justify="right", no_wrap=True)
+        table.add_column("accuracy", justify="right", no_wrap=True)
+        rows: list[tuple[str, Text, float | None, float | None]] = [
+            *((name, Text("finished", "green"), 1.0, result.accuracy) for name, result in finished.items()),
+            *((name, Text("failed", "red"), None, None) for name in failed),
+            *((name, Text("running", "cyan"), s.done / s.samples, s.accuracy) for name, s in running.items()),
+        ]
+        for name, state, done, accuracy in rows[-max(1, options.size.height - 3) :]:  # title, footer, cursor
+            table.add_row(name, state, _percent(done, ".0f"), _percent(accuracy, ".1f"))
+        yield table
+        yield Text(self.footer(), style="dim", no_wrap=True, overflow="ellipsis")
+
+    def footer(self) -> str:
+        """How many runs have ended, how fast all of them learn together, and how long it will take."""
+        parts = [f"{len(self.finished)} of {self.total} finished"]
+        if self.failed:
+            parts.append(f"{len(self.failed)} failed")
+        seconds = self.clock() - self.begun if self.begun is not None else 0.0
+        if self.learnt and seconds:
+            rate = self.learnt / seconds
+            parts.append(f"{rate:,.0f} samples/s")
+            parts.append(f"{timedelta(seconds=round(self.samples_left() / rate))} left")
+        return ", ".join(parts)
+
+    def samples_left(self) -> float:
+        """Of the runs that go on, and of those that wait as many as the others have on average."""
+        known = [s.samples for s in self.running.values()] + [r.samples for r in self.finished.values()]
+        waiting = self.total - len(self.running) - len(self.finished) - len(self.failed)
+        return sum(s.samples - s.done for s in self.running.values()) + waiting * sum(known) / max(1, len(known))
+
+
+def _percent(value: float | None, form: str) -> str:
+    return "–" if value is None else f"{format(100 * value, form)} %"

@@ -1,0 +1,84 @@
+"""Configurations from a file: a grid of values, of which every combination is a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from onebyone.data import datasets
+from onebyone.errors import UsageError, unknown
+from onebyone.experiments.config import RunConfig
+from onebyone.experiments.run import folder_name
+
+
+def read_grid(path: Path) -> list[RunConfig]:
+    """The configurations in a YAML file that holds a grid (see :func:`expand`) or a list of grids."""
+    import yaml
+
+    example = "write for example: method: [er, ccp]"
+    try:
+        found = yaml.safe_load(path.read_bytes())
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{path} is not YAML ({reason}); {example}") from None
+    grids = found if isinstance(found, list) else [found]
+    if not grids or not all(isinstance(grid, dict) and grid for grid in grids):
+        raise UsageError(f"{path} holds no grid, which is a list of names with values; {example}")
+    try:
+        return [config for grid in grids for config in expand(grid)]
+    except UsageError as error:
+        raise UsageError(f"{path}: {error}") from None
+
+
+def expand(grid: Mapping[str, Any]) -> list[RunConfig]:
+    """Every combination of the values of a grid: fields of :class:`RunConfig`, of which any may be a list.
+
+    ``options`` is a mapping of the method's own options, whose values may be lists too.
+
+    >>> [(c.method, c.seed, c.options) for c in expand({"method": "er", "seed": [0, 1], "options": {"momentum": 0.9}})]
+    [('er', 0, {'momentum': 0.9}), ('er', 1, {'momentum': 0.9})]
+    """
+    known = [item.name for item in fields(RunConfig) if item.name != "device"]
+    for name in grid:
+        if name == "device":
+            raise UsageError("device belongs to the sweep, not to its runs; remove it and use --device")
+        if name not in known:
+            raise unknown("name in a grid", str(name), known)
+    configs = []
+    for choice in _combinations(grid):
+        options = choice.pop("options", None) or {}
+        if not isinstance(options, dict):
+            raise UsageError(f"options is {options!r}; it must hold names with values, as learning_rate: [0.01, 0.1]")
+        configs += [RunConfig(**choice, options=chosen) for chosen in _combinations(options)]
+    return configs
+
+
+def _combinations(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    lists = [value if isinstance(value, list) else [value] for value in grid.values()]
+    for name, values in zip(grid, lists, strict=True):
+        if not values:
+            raise UsageError(f"{name} is an empty list; give it a value")
+    return (dict(zip(grid, values, strict=True)) for values in product(*lists))
+
+
+def plan(configs: Iterable[RunConfig], device: str) -> dict[str, RunConfig]:
+    """Checked configurations by the names of their folders; those that come to the same run are one.
+
+    All options are written out, so that a run has the same folder whether or not a default was spelt out.
+
+    >>> grid = {"method": ["finetune", "er"], "memory_per_class": [5, 10]}
+    >>> list(plan(expand(grid), "cpu"))
+    ['finetune-digits-s1-m20-seed0-...', 'er-digits-s1-m5-seed0-...', 'er-digits-s1-m10-seed0-...']
+    """
+    runs = {}
+    for config in configs:
+        options = asdict(config.method_options())
+        if config.dataset not in datasets():
+            raise unknown("data set", config.dataset, datasets())
+        memory = options.pop("memory_per_class", RunConfig.memory_per_class)  # of no meaning without a memory
+        same = replace(config, device=device, memory_per_class=memory, options=options)
+        runs[folder_name(same)] = same
+    return runs

@@ -1,0 +1,125 @@
+"""Many runs: a folder for each, several at a time, all of them resumable."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from onebyone.engine import choose_device, pack
+from onebyone.engine.pack import Steps
+from onebyone.errors import UsageError
+from onebyone.evaluation import Result
+from onebyone.experiments.config import RunConfig
+from onebyone.experiments.files import forget_error
+from onebyone.experiments.grid import plan
+from onebyone.experiments.run import RESULT, Interrupted, stop_signal, tidy
+from onebyone.experiments.workers import Data, Ended, Failed, Moved, Standing, Task, Teller, cores, sentence, spread
+
+PACK_WIDTH = 16  # runs at once on a GPU
+
+
+class Watcher:
+    """What a sweep tells while it goes on; a live table overrides these."""
+
+    def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
+        """These runs will be done; those were finished before."""
+
+    def moved(self, name: str, standing: Standing) -> None:
+        """A run is so far: told when it starts and a few times a second after."""
+
+    def ended(self, name: str, outcome: Result | Failed) -> None:
+        """A run has ended, well or not."""
+
+
+def sweep(
+    configs: Iterable[RunConfig],
+    out: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    device: str = "auto",
+    jobs: int | None = None,
+    checkpoint_every: int = 500,
+    watcher: Watcher | None = None,
+) -> dict[str, Result | Failed]:
+    """Do all these runs, or what is left of them, each in a folder of its own under ``out``; outcomes by folder.
+
+    ``jobs`` runs go on at once: on a GPU in this process, on the CPU in as many others. Those import the script that
+    calls this, which therefore has to be under ``if __name__ == "__main__":``. The device of the configurations is
+    not looked at.
+
+    >>> import tempfile
+    >>> from onebyone.experiments.grid import expand
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     outcomes = sweep(expand({"method": "finetune", "batch_size": 200, "seed": [0, 0]}), folder)
+    >>> [outcome.samples for outcome in outcomes.values()]
+    [1438]
+    """
+    for name, value in (("checkpoint_every", checkpoint_every), ("jobs", jobs)):
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1")
+    place = choose_device(device)
+    runs = plan(configs, place.type)
+    watcher = watcher or Watcher()
+    task = Task(Path(out), Path(data_dir) if data_dir is not None else None, str(place), checkpoint_every)
+    data = cache(task.data)
+    outcomes: dict[str, Result | Failed] = {}
+    for name, config in runs.items():
+        # The data are read here even if others will use them: what is missing is downloaded, or refused, once.
+        recorded = config.resolved(place.type, data(config.dataset, config.held_out).fingerprint)
+        if (result := _finished(task.out / name, recorded)) is not None:
+            outcomes[name] = result
+    waiting = {name: config for name, config in runs.items() if name not in outcomes}
+    watcher.planned(list(waiting), {name: result for name, result in outcomes.items() if isinstance(result, Result)})
+
+    def ended(name: str, outcome: Result | Failed) -> None:
+        outcomes[name] = outcome
+        watcher.ended(name, outcome)
+
+    with stop_signal() as stopped:
+        if place.type == "cpu":
+            data.cache_clear()
+            # By the number of all runs, not of those left: the number of threads may change the last bit of a sum.
+            spread(waiting, task, min(jobs or cores(), max(1, len(runs))), stopped, watcher.moved, ended)
+        else:
+            packed(waiting, task, data, jobs or PACK_WIDTH, stopped, watcher.moved, ended)
+    if len(outcomes) < len(runs):
+        done = sum(isinstance(outcome, Result) for outcome in outcomes.values())
+        raise Interrupted(f"stopped with {done} of {len(runs)} runs finished; the same command goes on from there")
+    return {name: outcomes[name] for name in runs}
+
+
+def packed(
+    runs: Mapping[str, RunConfig],
+    task: Task,
+    data: Data,
+    width: int,
+    stopped: threading.Event,
+    moved: Moved,
+    ended: Ended,
+) -> None:
+    """All runs in this process, ``width`` in turn, on data that lie on the device once."""
+
+    def failed(name: str, error: Exception) -> None:
+        if not isinstance(error, Interrupted):
+            ended(name, Failed(sentence(error)))
+
+    def start(name: str, config: RunConfig) -> Steps[Result]:
+        return task.steps(name, config, data, Teller(partial(moved, name)), stopped)
+
+    pack({name: partial(start, name, config) for name, config in runs.items()}, width, done=ended, failed=failed)
+
+
+def _finished(folder: Path, recorded: Mapping[str, Any]) -> Result | None:
+    """The result in a folder, if it is one of this configuration; whatever is wrong is left to the run to say."""
+    try:
+        result = Result.read(folder / RESULT)
+    except (OSError, UsageError):
+        return None
+    if result.config != recorded:
+        return None
+    tidy(folder)
+    forget_error(folder)
+    return result

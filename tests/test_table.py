@@ -1,0 +1,269 @@
+"""Tables from hand-made result folders."""
+
+import csv
+import re
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+import pytest
+
+from onebyone import UsageError
+from onebyone.cli import main
+from onebyone.evaluation import Cost, Result, metrics
+from onebyone.experiments.table import METRICS, read_results, render, tabulate
+
+Call = Callable[..., tuple[int, str, str]]
+
+
+def make(method: str, seed: int, accuracy: float, *, options: dict[str, Any] | None = None, **config: Any) -> Result:
+    """A result with this accuracy; only what a table looks at is thought of."""
+    matrix = ((1.0, 0.0), (accuracy - 0.1, accuracy + 0.1))
+    fields = {"method": method, "dataset": "digits", "classes_per_task": 5, "memory_per_class": 20, "seed": seed}
+    return Result(
+        **vars(metrics(matrix)),
+        accuracy_matrix=matrix,
+        class_accuracy=(accuracy, None),
+        prequential=None,
+        tasks=((0,), (1,)),
+        disjoint=True,
+        samples=100,
+        updates=10,
+        cost=Cost(3.0, 2.0, 123456789.0, 1000, 2000),
+        config=fields
+        | {"device": "cpu", "held_out": False}
+        | config
+        | {"options": {"augment": True} | (options or {})},
+        seconds={"training": 1.5 + seed, "evaluation": 0.25},
+    )
+
+
+def put(folder: Path, *results: Result) -> Path:
+    for number, result in enumerate(results):
+        place = folder / f"{result.config['method']}-{number}"
+        place.mkdir(parents=True)
+        (place / "result.json").write_text(result.to_json())
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two methods at two sizes of memory with two seeds each, and one without a memory."""
+    return put(
+        tmp_path / "results",
+        make("ccp", 0, 0.80),
+        make("ccp", 1, 0.84),
+        make("er", 0, 0.50, memory_per_class=5),
+        make("er", 1, 0.60, memory_per_class=5),
+        make("er", 0, 0.70),
+        make("er", 1, 0.72),
+        make("finetune", 0, 0.20, memory_per_class=None),
+        make("finetune", 1, 0.20, memory_per_class=None),
+    )
+
+
+@pytest.fixture
+def onebyone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
+    """The command line in this process: exit code, stdout, stderr."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["onebyone", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out, said.err
+
+    return call
+
+
+def test_on_a_terminal(folder: Path, onebyone: Call) -> None:
+    assert onebyone("table", folder) == (
+        0,
+        "accuracy in per cent, mean ± standard deviation, 2 runs a cell\n"
+        "classes_per_task           5           5           5\n"
+        "memory_per_class           –           5          20\n"
+        "method\n"
+        "finetune          20.0 ± 0.0           –           –\n"
+        "er                         –  55.0 ± 5.0  71.0 ± 1.0\n"
+        "ccp                        –           –  82.0 ± 2.0\n",
+        "",
+    )
+
+
+def test_columns_without_room_go_below(folder: Path) -> None:
+    table = tabulate(read_results(folder), ["method"], ["memory_per_class"])
+    for width in (20, 45, 50, 80):
+        lines = render(table, width=width).splitlines()[1:]
+        assert max(map(len, lines)) <= max(width, 30)
+        assert lines.count("method") == {20: 3, 45: 2, 50: 2, 80: 1}[width]
+        assert sorted(re.findall(r"\d+\.\d ± \d\.\d", " ".join(lines))) == [
+            "20.0 ± 0.0",
+            "55.0 ± 5.0",
+            "71.0 ± 1.0",
+            "82.0 ± 2.0",
+        ]
+
+
+def test_markdown(folder: Path, onebyone: Call) -> None:
+    assert onebyone("table", folder, "--format", "markdown") == (
+        0,
+        "| method | classes_per_task=5, memory_per_class=– | classes_per_task=5, memory_per_class=5 "
+        "| classes_per_task=5, memory_per_class=20 |\n"
+        "| --- | --: | --: | --: |\n"
+        "| finetune | 20.0 ± 0.0 | – | – |\n"
+        "| er | – | 55.0 ± 5.0 | 71.0 ± 1.0 |\n"
+        "| ccp | – | – | 82.0 ± 2.0 |\n",
+        "",
+    )
+
+
+def test_csv_has_plain_numbers(folder: Path, onebyone: Call) -> None:
+    code, out, err = onebyone("table", folder, "--format", "csv", "--columns", "memory_per_class")
+    assert (code, err) == (0, "")
+    rows = list(csv.DictReader(StringIO(out)))
+    assert list(rows[0]) == ["method", "memory_per_class", "mean", "std", "n"]
+    cells = {(row["method"], row["memory_per_class"]): (row["mean"], row["std"], row["n"]) for row in rows}
+    assert len(rows) == len(cells) == 9
+    assert float(cells["er", "5"][0]) == pytest.approx(0.55)
+    assert float(cells["er", "5"][1]) == pytest.approx(0.05)
+    assert cells["er", "5"][2] == "2"
+    assert cells["er", ""] == ("", "", "0")
+
+
+def test_latex(folder: Path, onebyone: Call) -> None:
+    put(folder / "more", make("my_er & co", 0, 0.5), make("my_er & co", 1, 0.5))
+    assert onebyone("table", folder, "--format", "latex") == (
+        0,
+        "% accuracy in per cent, mean ± standard deviation, 2 runs a cell\n"
+        "\\begin{tabular}{lrrr}\n"
+        "\\toprule\n"
+        "classes\\_per\\_task & 5 & 5 & 5 \\\\\n"
+        "memory\\_per\\_class & -- & 5 & 20 \\\\\n"
+        "method &  &  &  \\\\\n"
+        "\\midrule\n"
+        "finetune & 20.0 $\\pm$ 0.0 & -- & -- \\\\\n"
+        "er & -- & 55.0 $\\pm$ 5.0 & 71.0 $\\pm$ 1.0 \\\\\n"
+        "ccp & -- & -- & 82.0 $\\pm$ 2.0 \\\\\n"
+        "my\\_er \\& co & -- & -- & 50.0 $\\pm$ 0.0 \\\\\n"
+        "\\bottomrule\n"
+        "\\end{tabular}\n",
+        "",
+    )
+
+
+@pytest.mark.parametrize("format", ["terminal", "markdown", "csv", "latex"])
+def test_to_a_file(format: str, folder: Path, onebyone: Call, tmp_path: Path) -> None:
+    code, printed, _ = onebyone("table", folder, "--format", format)
+    path = tmp_path / "new" / "table.txt"
+    assert onebyone("table", folder, "--format", format, "--out", path) == (0, "", "")
+    assert code == 0
+    assert path.read_text() == printed
+
+
+def test_what_is_averaged_is_said(folder: Path, onebyone: Call) -> None:
+    code, out, err = onebyone("table", folder, "--columns", "classes_per_task")
+    assert code == 0
+    sentence = "averaged over runs that differ in memory_per_class; name these in --rows or --columns"
+    assert err == f"onebyone: {sentence}\n"
+    assert "63.0 ± 8.8 (n=4)" in out
+    assert "82.0 ± 2.0 (n=2)" in out  # the counts differ
+    put(
+        folder / "more",
+        make("ccp", 2, 0.5, options={"temperature": 0.1}, device="cuda", memory_per_class=7),
+        make("ccp", 3, 0.5, options={"temperature": 0.2}, memory_per_class=7),
+    )
+    assert onebyone("table", folder)[2].startswith("onebyone: averaged over runs that differ in device, temperature;")
+    assert onebyone("table", folder, "--rows", "method,temperature,device")[2] == ""
+
+
+def test_options_of_a_method_can_be_rows(folder: Path) -> None:
+    more = [make("ccp", 5, accuracy, options={"temperature": t}) for accuracy, t in ((0.5, 0.2), (0.6, 0.1))]
+    put(folder / "more", *more)
+    lines = render(tabulate(read_results(folder), ["method", "temperature"], ["memory_per_class"])).splitlines()
+    assert [line.split()[:2] for line in lines[2:]] == [
+        ["method", "temperature"],
+        ["finetune", "–"],
+        ["er", "–"],
+        ["ccp", "–"],
+        ["ccp", "0.1"],
+        ["ccp", "0.2"],
+    ]
+    assert lines[-1].endswith("  50.0 (n=1)")
+
+
+def test_one_run_has_no_spread_and_a_copy_is_not_another_run(tmp_path: Path) -> None:
+    only = make("er", 0, 0.5)
+    put(tmp_path / "a", only)
+    put(tmp_path / "b", only)
+    assert render(tabulate(read_results(tmp_path), ["method"], [])) == (
+        "accuracy in per cent, mean ± standard deviation, 1 run a cell\nmethod\ner      50.0"
+    )
+    assert render(tabulate([only], ["method"], []), "markdown") == "| method | accuracy |\n| --- | --: |\n| er | 50.0 |"
+
+
+def test_bools_and_numbers_are_in_order() -> None:
+    runs = [make("er", 0, 0.5, batch_size=size, held_out=held) for size in (10, 9, 100) for held in (True, False)]
+    table = tabulate(runs, ["held_out"], ["batch_size"])
+    assert table.column_keys == [(9,), (10,), (100,)]
+    assert [line.split()[0] for line in render(table).splitlines()[3:]] == ["no", "yes"]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_metric(metric: str) -> None:
+    runs = [make("er", seed, 0.5 + seed / 10) for seed in range(3)]
+
+    def value(result: Result) -> float | None:
+        found: Any = result
+        for part in metric.split("."):
+            found = found[part] if isinstance(found, dict) else getattr(found, part)
+        return found  # type: ignore[no-any-return]
+
+    values = [value(result) for result in runs]
+    text = render(tabulate(runs, ["method"], [], metric)).splitlines()[-1].removeprefix("er").strip()
+    plain = render(tabulate(runs, ["method"], [], metric), "csv").splitlines()[1]
+    if metric == "prequential":
+        assert (text, plain) == ("n/a", "er,,,3")
+        return
+    numbers = [number for number in values if number is not None]
+    middle, spread = fmean(numbers), pstdev(numbers)
+    percent = "." not in metric
+    scale, form = (100, ".1f") if percent else (1, ".4g")
+    assert text == f"{scale * middle:{form}} ± {scale * spread:{form}}"
+    assert plain == f"er,{middle},{spread},3"
+
+
+def test_a_number_that_one_run_lacks_is_not_averaged() -> None:
+    runs = [make("er", 0, 0.5), replace(make("er", 1, 0.5), forgetting=None)]
+    assert render(tabulate(runs, ["method"], [], "forgetting")).endswith("n/a")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--rows", "methot"), "unknown field 'methot'; did you mean 'method'? Known: augment, "),
+        (("--columns", "method,sead"), "unknown field 'sead'; did you mean 'seed'? Known: "),
+        (("--rows", "options"), "unknown field 'options'; "),
+        (("--rows", ","), "no field names the rows; use for example --rows method"),
+        (("--metric", "acuracy"), "unknown metric 'acuracy'; did you mean 'accuracy'? Known: accuracy, "),
+        (("--metric", "flops"), "unknown metric 'flops'; did you mean 'cost.flops'? Known: accuracy, "),
+        (("--format", "tex"), "unknown format 'tex'; did you mean 'latex'? Known: csv, latex, markdown, terminal"),
+    ],
+)
+def test_bad_words_are_refused(words: Sequence[str], sentence: str, folder: Path, onebyone: Call) -> None:
+    code, out, err = onebyone("table", folder, *words)
+    assert (code, out) == (2, "")
+    assert re.fullmatch(r"onebyone: [^\n]+\n", err)
+    assert err.startswith(f"onebyone: {sentence}")
+
+
+def test_folders_without_results_are_refused(tmp_path: Path, onebyone: Call) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        sentence = f"there is no result.json below {folder}; give the folder of a sweep or of runs"
+        assert onebyone("table", folder) == (2, "", f"onebyone: {sentence}\n")
+    (tmp_path / "result.json").write_text("{}")
+    with pytest.raises(UsageError, match=r"result\.json: this is not a result of onebyone"):
+        read_results(tmp_path)
