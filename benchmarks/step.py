@@ -4,7 +4,7 @@ Both sides: reduced ResNet-18, 10 incoming and 10 replayed images, crop and flip
 class written after the step, plain SGD, the same number of threads, in one process. Blocks of steps of the sides
 alternate, so that a busy machine slows all of them alike; the ratio is the median over the rounds.
 
-    python benchmarks/step.py [--rounds 9] [--steps 8]
+    python benchmarks/step.py [--rounds 15] [--steps 8] [--threads 1 2]
 """
 
 from __future__ import annotations
@@ -75,11 +75,8 @@ def library(channels_last: bool) -> Callable[[Tensor, Tensor], None]:
     return step
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
-    parser.add_argument("--rounds", type=int, default=9)
-    parser.add_argument("--steps", type=int, default=8, help="steps in a block")
-    settings = parser.parse_args()
+def measure(threads: int, rounds: int, steps: int) -> None:
+    torch.set_num_threads(threads)
     sides = {
         "bare loop": bare_loop(),
         "onebyone": library(channels_last=False),
@@ -88,17 +85,27 @@ def main() -> None:
     x = torch.randint(0, 256, (BATCH, 3, 32, 32), dtype=torch.uint8)
     y = torch.randint(CLASSES, (BATCH,))
     times: dict[str, list[float]] = {name: [] for name in sides}
-    for round_ in range(-2, settings.rounds):  # two rounds to warm up and to fill the memories
+    for round_ in range(-3, rounds):  # some rounds to warm up and to fill the memories
         for name, step in sides.items():
             started = time.perf_counter()
-            for _ in range(settings.steps):
+            for _ in range(steps):
                 step(x, y)
             if round_ >= 0:
-                times[name].append((time.perf_counter() - started) / settings.steps)
-    print(f"ER, CIFAR-10 shapes, {BATCH} + {BATCH} images a step, CPU, {torch.get_num_threads()} threads")
+                times[name].append((time.perf_counter() - started) / steps)
+    print(f"ER, CIFAR-10 shapes, {BATCH} + {BATCH} images a step, CPU, threads: {threads}")
     for name, taken in times.items():
         ratio = median(own / bare for own, bare in zip(taken, times["bare loop"], strict=True))
         print(f"{name:<25}{1000 * median(taken):8.1f} ms a step   {ratio:5.2f} of the bare loop")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--steps", type=int, default=8, help="steps in a block")
+    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, torch.get_num_threads()}))
+    settings = parser.parse_args()
+    for threads in settings.threads:
+        measure(threads, settings.rounds, settings.steps)
 
 
 if __name__ == "__main__":
