@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onebyone import Dataset, create, methods
-from onebyone.engine import Eager, captured, pack, static
+from onebyone.engine import Eager, captured, pack, static, suited_cpu
 from onebyone.evaluation import measure_cost
 from onebyone.methods import ReplayOptions
 from onebyone.methods.er import ER
@@ -77,6 +77,26 @@ def test_an_engine_takes_the_learners_own_steps(few: Dataset) -> None:
         theirs.observe(few.train_x[index], few.train_y[index])
     engine.settle()
     assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in ours.state_dict().items())
+
+
+@pytest.mark.parametrize(("flops", "inside"), [(1e6, 1), (1e10, 3)])
+@pytest.mark.parametrize("flushing", [False, True])
+def test_the_cpu_is_left_as_it_was(flops: float, inside: int, flushing: bool) -> None:
+    def tiny_is_zero() -> bool:
+        return not torch.tensor(1e-310, dtype=torch.float64).mul(1).any()
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    torch.set_flush_denormal(flushing)
+    try:
+        with suited_cpu(flops):
+            assert torch.get_num_threads() == inside
+            assert tiny_is_zero()
+        assert torch.get_num_threads() == 3
+        assert tiny_is_zero() == flushing
+    finally:
+        torch.set_num_threads(before)
+        torch.set_flush_denormal(False)
 
 
 def test_a_pack_takes_turns_and_refills() -> None:

@@ -36,25 +36,26 @@ def choose_device(name: str = "auto") -> torch.device:
     if device.type == "cuda":
         # Same seed, same bits: without this, cuDNN picks algorithms that add in an order of their own.
         torch.backends.cudnn.deterministic = True
-    if device.type == "cpu":
-        torch.set_flush_denormal(True)  # numbers too small to matter are the slowest to compute with
     return device
 
 
 @contextmanager
-def suited_threads(flops: float) -> Iterator[None]:
-    """Inside, steps of so many operations have the threads of the CPU that suit them: small ones a single thread.
+def suited_cpu(flops: float) -> Iterator[None]:
+    """Inside, the CPU is set up for steps of so many operations; after, it is as before.
 
-    A second thread gains nothing on a small step, and loses a great deal where the machine is busy: the threads wait
-    for each other at every layer (measured on 2 busy cores: 62 s for a run on digits, and 0.7 s with one thread).
+    Small steps get a single thread. A second one gains nothing on them, and loses a great deal where the machine is
+    busy: the threads wait for each other at every layer (measured on 2 busy cores: 62 s for a run on digits, and 0.7 s
+    with one thread). Numbers too small to matter count as zero: they are the slowest to compute with.
 
-    >>> with suited_threads(flops=1e6):
+    >>> with suited_cpu(flops=1e6):
     ...     torch.get_num_threads()
     1
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(1 if flops < SMALL_STEP else before)
+    threads, flushing = torch.get_num_threads(), float(torch.full((), 1e-310, dtype=torch.float64).mul(1)) == 0
+    torch.set_num_threads(1 if flops < SMALL_STEP else threads)
+    torch.set_flush_denormal(True)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(threads)
+        torch.set_flush_denormal(flushing)

@@ -15,7 +15,7 @@ import torch
 
 from onebyone import engine, streams
 from onebyone.data import Dataset, load
-from onebyone.engine import choose_device, suited_threads
+from onebyone.engine import choose_device, suited_cpu
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, measure_cost, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
@@ -207,7 +207,7 @@ def run(
     data = load(config.dataset, data_dir) if data is None else data
     folder = Path(out) if out is not None else None
     current = Run(config, data.held_out() if config.held_out else data, folder)
-    with stop_signal() as stopped, suited_threads(current.cost.flops * config.batch_size):
+    with stop_signal() as stopped, suited_cpu(current.cost.flops * config.batch_size):
         steps = current.steps(checkpoint_every, listener or Listener(), stopped)
         while True:
             try:

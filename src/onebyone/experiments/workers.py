@@ -197,6 +197,7 @@ def _send(connection: Connection, message: object) -> None:
 def work(connection: Connection, task: Task, threads: int) -> None:
     """A worker process: does the runs it is sent until it is told to stop, and ends at once if its parent is gone."""
     torch.set_num_threads(min(threads, torch.get_num_threads()))  # never more than OMP_NUM_THREADS allows
+    torch.set_flush_denormal(True)  # as in a run by itself
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stopped = threading.Event()
     jobs: queue.SimpleQueue[tuple[str, RunConfig] | None] = queue.SimpleQueue()
