@@ -1,5 +1,7 @@
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import settings
 from torch import Tensor
 
 from onebyone import Dataset, create, load
+from onebyone.cli import main
 from onebyone.data import CropFlip
 from onebyone.methods import ReplayLearner
 from onebyone.methods.base import Encoded
@@ -76,3 +79,21 @@ def step(samples: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callab
         assert looks == 1
 
     return take
+
+
+@pytest.fixture
+def onebyone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., tuple[int, str, str]]:
+    """The command line in this process, in an empty folder, 80 columns wide: exit code, stdout, stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def call(*words: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["onebyone", *map(str, words)])
+        with pytest.raises(SystemExit) as stop:
+            main()
+        said = capsys.readouterr()
+        return int(stop.value.code or 0), said.out, said.err
+
+    return call

@@ -3,7 +3,6 @@
 import errno
 import json
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,28 +15,12 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from onebyone import methods
-from onebyone.cli import main
 from onebyone.evaluation import Result
 from onebyone.experiments import RunConfig, run
 
 Call = Callable[..., tuple[int, str, str]]
 Refuse = Callable[..., str]
 QUICK = ("run", "--method", "er", "--classes-per-task", 5, "--batch-size", 61)  # 24 steps
-
-
-@pytest.fixture
-def onebyone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
-    """The command line in this process, in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["onebyone", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
 
 
 @pytest.fixture

@@ -12,28 +12,11 @@ import pytest
 from rich.console import Console
 
 from onebyone import __version__, datasets, methods
-from onebyone.cli import main
 from onebyone.cli.progress import Bar
 from onebyone.evaluation import Result
 from onebyone.methods import method, registry
 
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def onebyone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
-    """The command line in this process, in an empty folder, 80 columns wide: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["onebyone", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
 
 
 def test_the_help_of_run_fits_a_small_terminal(onebyone: Call) -> None:

@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from onebyone import Dataset, UsageError
-from onebyone.cli import main
 from onebyone.cli.sweep_view import LiveTable
 from onebyone.evaluation import Result
 from onebyone.experiments import RunConfig, run
@@ -38,21 +37,6 @@ FILES = {".lock", "config.yaml", "curve.csv", "result.json"}
 # 241 steps each, in five tasks
 GRID = {"method": ["icarl", "ccp"], "seed": [0, 1], "classes_per_task": 2, "batch_size": 6, "prequential": True}
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def onebyone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
-    """The command line in this process, in an empty folder: exit code, stdout, stderr."""
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["onebyone", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
 
 
 @pytest.fixture(scope="module")

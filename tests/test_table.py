@@ -2,7 +2,6 @@
 
 import csv
 import re
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
@@ -13,7 +12,6 @@ from typing import Any
 import pytest
 
 from onebyone import UsageError
-from onebyone.cli import main
 from onebyone.evaluation import Cost, Result, metrics
 from onebyone.experiments.table import METRICS, read_results, render, tabulate
 
@@ -64,20 +62,6 @@ def folder(tmp_path: Path) -> Path:
         make("finetune", 0, 0.20, memory_per_class=None),
         make("finetune", 1, 0.20, memory_per_class=None),
     )
-
-
-@pytest.fixture
-def onebyone(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
-    """The command line in this process: exit code, stdout, stderr."""
-
-    def call(*words: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["onebyone", *map(str, words)])
-        with pytest.raises(SystemExit) as stop:
-            main()
-        said = capsys.readouterr()
-        return int(stop.value.code or 0), said.out, said.err
-
-    return call
 
 
 def test_on_a_terminal(folder: Path, onebyone: Call) -> None:
