@@ -20,8 +20,8 @@ def choose_device(name: str = "auto") -> torch.device:
     >>> choose_device("cpu")
     device(type='cpu')
     """
-    # A GPU takes work from as many queues at once; with the usual 8, a pack of 16 runs is no faster than one of 8.
-    # Read when the driver starts, so it has to be said before the first use of the GPU.
+    # A GPU takes work from as many queues at once. With the usual 8, the runs of a pack share them: on an H200 a step
+    # in a pack of 16 took 0.75 ms, and 0.68 with 32. Read when the driver starts, so said before the first use.
     os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "32")
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
