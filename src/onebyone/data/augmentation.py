@@ -15,8 +15,8 @@ from onebyone.errors import UsageError
 class CropFlip:
     """The paper's augmentation: pad by ``padding`` pixels of zero, crop back at a random place, mirror half.
 
-    Every sample draws its own place and its own coin, from the generator given. The crop is a gather, so
-    the cost is that of copying the batch once, whatever its size.
+    Every sample draws its own place and its own coin, from the generator given. The crop is one gather of the
+    whole batch.
 
     >>> images = torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).reshape(2, 3, 4, 4)
     >>> CropFlip(padding=1, flip=True)(images, torch.Generator().manual_seed(0)).shape
@@ -35,18 +35,12 @@ class CropFlip:
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         if x.dim() != 4 or not (self.padding or self.flip):
             return x  # vectors have no neighbourhood to crop
-        count, channels, height, width = x.shape
+        count, _, height, width = x.shape
         size = 2 * self.padding + 1
         draw = torch.randint(0, size * size * 2, (count,), generator=generator, device=x.device)
-        row = draw % size + torch.arange(height, device=x.device)[:, None]  # [height, count]
-        column = draw // size % size + torch.arange(width, device=x.device)[:, None]  # [width, count]
-        if self.flip:
-            column = torch.where(draw < size * size, column, column.flip(0))
-        padded = F.pad(x, [self.padding] * 4)
-        image = torch.arange(count, device=x.device)
-        return padded[
-            image[:, None, None, None],
-            torch.arange(channels, device=x.device)[:, None, None],
-            row.T[:, None, :, None],
-            column.T[:, None, None, :],
-        ]
+        # Every place a crop can be at, as a view: [count, channels, size, size, height, width].
+        crops = F.pad(x, [self.padding] * 4).unfold(2, height, 1).unfold(3, width, 1)
+        crop = crops[torch.arange(count, device=x.device), :, draw % size, draw // size % size]
+        if not self.flip:
+            return crop
+        return torch.where((draw < size * size).reshape(-1, 1, 1, 1), crop, crop.flip(3))

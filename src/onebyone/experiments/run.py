@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn.utils import get_total_norm
 
 from onebyone import engine, streams
 from onebyone.data import Dataset, load
@@ -136,8 +137,7 @@ class Run:
         self.engine.settle()
         now = time.perf_counter()
         self.progress.training_seconds += now - started
-        healthy = all(bool(torch.isfinite(weight).all()) for weight in self.learner.parameters())
-        if not healthy:
+        if not torch.isfinite(get_total_norm(self.learner.parameters())):
             raise UsageError(f"the weights are not finite after {self.progress.steps} steps; lower learning_rate")
         if self.learner.needs_boundaries:
             self.learner.end_task()

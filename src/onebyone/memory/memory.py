@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onebyone.errors import UsageError
@@ -25,9 +26,9 @@ class Rows:
 class Memory(nn.Module, ABC):
     """``capacity`` rows of a sample, its label and any further fields; a policy says which are kept.
 
-    One more row is allocated behind the last: the *blank* row, always zero. A sample that is not kept is written
-    there as zeros and a row that is missing is read from there, so that writing and reading have the same
-    shape whatever happens, and no step has to look at a value.
+    One more row is allocated behind the last: the *blank* row, zero between two steps. A sample that is not kept is
+    written there before it is wiped and a row that is missing is read from there, so that writing and reading have the
+    same shape whatever happens, and no step has to look at a value.
     """
 
     x: Tensor
@@ -71,23 +72,21 @@ class Memory(nn.Module, ABC):
         """Offer samples; the policy decides which are kept and what they replace."""
         slots = self.slots(y, generator)
         # Two samples of one batch may be sent to the same row. The later one stays, as if they had come one by one.
-        order = torch.arange(len(slots), device=slots.device)
-        overwritten = ((slots[:, None] == slots) & (order[:, None] < order)).any(1)
-        slots = slots.masked_fill(overwritten, self.capacity)
-        dropped = slots == self.capacity
+        overwritten = (slots[:, None] == slots).triu(1).any(1)
+        slots = slots.where(~overwritten, self.capacity)
         for name, values in {"x": x, "y": y, **extra}.items():
-            blanked = values.masked_fill(dropped.reshape(-1, *[1] * (values.dim() - 1)), 0)
-            self.get_buffer(name).index_copy_(0, slots, blanked)
+            field = self.get_buffer(name)
+            field.index_copy_(0, slots, values)
+            field[self.capacity :] = 0
         self.seen += len(slots)
 
     def sample(self, count: int, generator: torch.Generator, allowed: Tensor | None = None) -> Rows:
         """Draw ``count`` different rows at random, among those with ``allowed`` [capacity] true if it is given."""
         usable = self.filled if allowed is None else self.filled & allowed
         keys = torch.rand(self.capacity, generator=generator, device=self.seen.device)
-        best = keys.masked_fill(~usable, -1.0).topk(min(count, self.capacity))
-        index = torch.full((count,), self.capacity, device=self.seen.device)
-        index[: len(best.indices)] = best.indices.where(best.values >= 0, self.capacity)
-        return self.rows(index)
+        best = keys.where(usable, -1.0).topk(min(count, self.capacity))
+        index = best.indices.where(best.values >= 0, self.capacity)
+        return self.rows(F.pad(index, [0, count - len(index)], value=self.capacity))
 
     def rows(self, index: Tensor) -> Rows:
         """The rows at ``index``; ``capacity`` stands for a missing one."""

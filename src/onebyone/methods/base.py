@@ -149,7 +149,7 @@ class Learner(nn.Module, ABC, Generic[O]):
         if augment and self.options.augment:
             x = self.spec.augmentation(x, self.generator)
         if x.dtype == torch.uint8:
-            x = x.float().mul_(2 / 255).sub_(1)
+            x = x * (2 / 255) - 1
         if self.channels_last and x.dim() == 4:
             x = x.contiguous(memory_format=torch.channels_last)
         return x
@@ -253,10 +253,13 @@ class ReplayLearner(Learner[R]):
 
         A missing row could as well be blank, but for BatchNorm, whose statistics see every row of a batch.
         """
-        index = torch.arange(len(rows.y), device=rows.y.device) % len(incoming.y)
+        x, y = incoming.x, incoming.y
+        if len(rows.y) != len(y):
+            index = torch.arange(len(rows.y), device=y.device) % len(y)
+            x, y = x[index], y[index]
         there = rows.weight > 0
-        x = rows.x.where(there.reshape(-1, *[1] * (rows.x.dim() - 1)), incoming.x[index])
-        return Rows(x, rows.y.where(there, incoming.y[index]), rows.weight, rows.extra)
+        x = rows.x.where(there.reshape(-1, *[1] * (x.dim() - 1)), x)
+        return Rows(x, rows.y.where(there, y), rows.weight, rows.extra)
 
     def encode(self, *views: Tensor, network: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
         """Features of each view: a forward pass each, or one for all together."""

@@ -44,7 +44,7 @@ def cross_entropy(
     With cosine logits among the classes observed this is equation 2: there, printed as a sum.
     """
     if among is not None:
-        logits = logits.masked_fill(~among, float("-inf"))
+        logits = logits.where(among, -torch.inf)
     return reduce(F.cross_entropy(logits, y, reduction="none"), weight, reduction)
 
 
@@ -54,7 +54,7 @@ def batch_mates(y: Tensor) -> Tensor:
     >>> batch_mates(torch.tensor([7, 3, 7])).long()
     tensor([[0, 0, 1], [0, 0, 0], [1, 0, 0]])
     """
-    return (y[:, None] == y) & ~torch.eye(len(y), dtype=torch.bool, device=y.device)
+    return (y[:, None] == y).fill_diagonal_(False)
 
 
 def mean_over(values: Tensor, mask: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def gather_mates(z: Tensor, y: Tensor, temperature: float) -> Tensor:
 
 def repel(prototypes: Tensor, observed: Tensor, temperature: float) -> Tensor:
     """Third term of equation 3: each observed prototype's summed similarity to the others, averaged."""
-    pairs = (observed[:, None] & observed) & ~torch.eye(len(observed), dtype=torch.bool, device=observed.device)
+    pairs = (observed[:, None] & observed).fill_diagonal_(False)
     return (similarity(prototypes, prototypes, temperature) * pairs).sum() / observed.sum().clamp(min=1)
 
 
@@ -91,7 +91,7 @@ def supervised_contrast(
     ``positive`` [n, m] marks same-class pairs, ``usable`` [m] the drawn samples that exist and ``weight`` [n] the
     anchors that found both a positive and a negative. Scaled by temperature / 0.07, as in the original code.
     """
-    logits = similarity(anchor, contrast, temperature).masked_fill(~usable, float("-inf"))
+    logits = similarity(anchor, contrast, temperature).masked_fill(~usable, -torch.inf)
     # An anchor without any usable contrast would give NaN even at weight zero.
     logits = logits.masked_fill(~usable.any(), 0.0)
     log_probability = F.log_softmax(logits, 1).masked_fill(~usable, 0.0)
