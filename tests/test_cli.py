@@ -34,7 +34,15 @@ def test_the_help_of_run_fits_a_small_terminal(onebyone: Call) -> None:
 def test_without_words_the_commands_are_listed(onebyone: Call) -> None:
     code, out, err = onebyone()
     assert (code, err) == (0, "")
-    assert re.findall(r"^  ([a-z]+) ", out, re.MULTILINE) == ["run", "sweep", "table", "demo", "methods", "datasets"]
+    assert re.findall(r"^  ([a-z]+) ", out, re.MULTILINE) == [
+        "run",
+        "sweep",
+        "tune",
+        "table",
+        "demo",
+        "methods",
+        "datasets",
+    ]
     assert out == onebyone("--help")[1] == onebyone("-h")[1]
     assert "..." not in out.split("Commands:")[1]  # no sentence is cut
 

@@ -13,7 +13,8 @@ from rich.table import Table
 
 from onebyone import __version__
 from onebyone.cli.progress import Bar
-from onebyone.cli.sweep_view import watch
+from onebyone.cli.runs import DataDir, Device, Jobs, do_runs
+from onebyone.cli.tune import tune_command
 from onebyone.data import datasets as all_datasets
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
@@ -21,9 +22,7 @@ from onebyone.experiments import RunConfig, run
 from onebyone.experiments.files import whole
 from onebyone.experiments.grid import read_grid
 from onebyone.experiments.run import folder_name
-from onebyone.experiments.sweep import sweep
 from onebyone.experiments.table import read_results, render, tabulate
-from onebyone.experiments.workers import Failed
 from onebyone.methods import method as find_method
 from onebyone.methods import methods as all_methods
 from onebyone.options import describe
@@ -56,14 +55,11 @@ def _root(
 def run_command(
     method: Annotated[str, typer.Option(metavar="NAME", help="One of `onebyone methods`.")] = "ccp",
     dataset: Annotated[str, typer.Option(metavar="NAME", help="One of `onebyone datasets`.")] = "digits",
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(metavar="PATH", help="Folder or file of the data.", show_default="the cache"),
-    ] = None,
+    data_dir: DataDir = None,
     classes_per_task: Annotated[int, typer.Option(metavar="S", help="Classes that arrive together.")] = 1,
     memory_per_class: Annotated[int, typer.Option(metavar="M", help="Samples kept for each class.")] = 20,
     seed: Annotated[int, typer.Option(metavar="N", help="Of stream, first weights and learner.")] = 0,
-    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:N or auto.")] = "auto",
+    device: Device = "auto",
     out: Annotated[
         Path | None,
         typer.Option(metavar="FOLDER", help="Result folder.", show_default="one in runs/"),
@@ -111,13 +107,9 @@ def sweep_command(
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="Of all result folders.", show_default="runs/FILE")
     ] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Folder or file of the data.", show_default="the cache")
-    ] = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:N or auto.")] = "auto",
-    jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="Runs at once.", show_default="16 on a GPU, else cores")
-    ] = None,
+    data_dir: DataDir = None,
+    device: Device = "auto",
+    jobs: Jobs = None,
     checkpoint_every: Annotated[int, typer.Option(metavar="N", help="Steps between checkpoints.")] = 500,
 ) -> None:
     """Do every run of a grid, several at a time.
@@ -132,24 +124,12 @@ def sweep_command(
 
     After Ctrl-C or a crash, the same command goes on where it was.
     """
-    configs = read_grid(file)
     folder = out or Path("runs") / file.stem
-    with watch() as watcher:
-        outcomes = sweep(
-            configs,
-            folder,
-            data_dir=data_dir,
-            device=device,
-            jobs=jobs,
-            checkpoint_every=checkpoint_every,
-            watcher=watcher,
-        )
-    failed = [name for name, outcome in outcomes.items() if isinstance(outcome, Failed)]
-    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} runs are finished; see: onebyone table {folder}")
-    if failed:
-        sentence = f"{len(failed)} of {len(outcomes)} runs failed, see error.txt in {', '.join(failed)}"
-        print(f"onebyone: {sentence}", file=sys.stderr)
-        raise typer.Exit(1)
+    outcomes = do_runs(read_grid(file), folder, data_dir, device, jobs, checkpoint_every)
+    print(f"{len(outcomes)} of {len(outcomes)} runs are finished; see: onebyone table {folder}")
+
+
+app.command("tune")(tune_command)
 
 
 @app.command("table")

@@ -1,0 +1,45 @@
+"""The settings that won the tuning, as the package carries them: ``winners.json``, written by ``onebyone tune``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from onebyone.experiments.tune import Winner
+
+
+def winner(method: str, dataset: str, classes_per_task: int) -> dict[str, Any]:
+    """Tuned options of a method, chosen on held-out data for this setting; none where nothing was tuned yet.
+
+    >>> winner("ccp", "digits", classes_per_task=3)
+    {}
+    """
+    same = [w for w in _packaged() if w.method == method and w.dataset == dataset]
+    of_setting = [w for w in same if w.classes_per_task == classes_per_task]
+    # The stream of `iid` has no tasks: what was tuned once serves every number of classes per task.
+    best = of_setting or (same if method == "iid" else [])
+    return dict(best[0].options) if best else {}
+
+
+@cache
+def _packaged() -> list[Winner]:
+    place = files("onebyone.experiments") / "winners.json"
+    return read_winners(place.read_text()) if place.is_file() else []
+
+
+def read_winners(text: str) -> list[Winner]:
+    return [Winner(**item) for item in json.loads(text)]
+
+
+def write_winners(found: Iterable[Winner]) -> str:
+    """As JSON, a line a winner.
+
+    >>> read_winners(write_winners([Winner("digits", 1, "er", {"learning_rate": 0.1}, 0.5)]))
+    [Winner(dataset='digits', classes_per_task=1, method='er', options={'learning_rate': 0.1}, accuracy=0.5)]
+    """
+    lines = ",\n".join(json.dumps(asdict(item)) for item in found)
+    return f"[\n{lines}\n]\n"

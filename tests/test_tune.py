@@ -1,0 +1,140 @@
+"""Tuning: the same number of settings for every method, never on the test set, and the best one wins."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onebyone import UsageError, methods
+from onebyone.experiments import RunConfig, run
+from onebyone.experiments.tune import Winner, from_csv, grids, to_csv, tuning_rows, tuning_runs, winners
+from onebyone.experiments.winners import read_winners, winner, write_winners
+
+REPOSITORY = Path(__file__).parents[1]
+RECORDS = sorted((REPOSITORY / "results" / "tuning").glob("*.csv"))
+DATASETS = ["cifar10", "cifar100", "digits"]
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_no_run_is_examined_on_the_test_set(dataset: str) -> None:
+    configs = tuning_runs(dataset)
+    assert configs
+    assert all(config.held_out for config in configs)
+
+
+@pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
+def test_no_record_is_of_the_test_set(path: Path) -> None:
+    rows = from_csv(path.read_text())
+    assert rows
+    assert all(row["held_out"] for row in rows)
+
+
+def test_a_run_on_the_test_set_is_refused() -> None:
+    result = run(RunConfig(method="finetune", batch_size=200))
+    with pytest.raises(UsageError, match="examined on the test set"):
+        tuning_rows([result])
+
+
+@pytest.mark.parametrize("dataset", DATASETS)
+def test_the_grid_is_as_large_for_every_method(dataset: str) -> None:
+    """As many settings for each, and two seeds at least for each of them."""
+    configs = tuning_runs(dataset)
+    assert {config.method for config in configs} == set(grids()["grids"])
+    cells: dict[tuple[str, int], dict[str, set[int]]] = {}
+    for config in configs:
+        config.method_options()  # all options exist
+        cell = cells.setdefault((config.method, config.classes_per_task), {})
+        cell.setdefault(json.dumps(config.options), set()).add(config.seed)
+    assert {len(cell) for cell in cells.values()} == {4}
+    assert all(len(seeds) >= 2 for cell in cells.values() for seeds in cell.values())
+
+
+def test_every_method_of_the_paper_is_tuned() -> None:
+    assert set(grids()["grids"]) <= set(methods())
+    assert {"er", "icarl", "mir", "der++", "er-aml", "er-ace", "supbyol", "ccp"} < set(grids()["grids"])
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(UsageError, match="unknown data set to tune on 'cifar'"):
+        tuning_runs("cifar")
+    with pytest.raises(UsageError, match="unknown method to tune 'err'"):
+        tuning_runs("digits", ["err"])
+
+
+def row(rate: float, accuracy: float, method: str = "er", per_task: int = 1) -> dict[str, Any]:
+    return {
+        "dataset": "digits",
+        "classes_per_task": per_task,
+        "method": method,
+        "options": {"learning_rate": rate},
+        "memory_per_class": 20,
+        "seed": 0,
+        "held_out": True,
+        "accuracy": accuracy,
+        "forgetting": None,
+    }
+
+
+def test_the_best_mean_wins_in_every_cell() -> None:
+    rows = [
+        row(0.1, 0.9),
+        row(0.1, 0.1),
+        row(0.01, 0.6),
+        row(0.01, 0.6),
+        row(0.1, 0.2, per_task=2),
+        row(0.1, 0.3, "ccp"),
+    ]
+    assert winners(rows) == [
+        Winner("digits", 1, "er", {"learning_rate": 0.01}, 0.6),
+        Winner("digits", 2, "er", {"learning_rate": 0.1}, 0.2),
+        Winner("digits", 1, "ccp", {"learning_rate": 0.1}, 0.3),
+    ]
+    assert from_csv(to_csv(rows)) == rows
+
+
+def test_winners_of_the_package_are_those_of_the_record() -> None:
+    """The file in the package, the one in results/tuning, and what the records there say are one."""
+    rows = [row for path in RECORDS for row in from_csv(path.read_text())]
+    expected = winners(rows)
+    for place in (REPOSITORY / "results" / "tuning", REPOSITORY / "src" / "onebyone" / "experiments"):
+        found = read_winners((place / "winners.json").read_text())
+        assert write_winners(found) == write_winners(expected)
+
+
+def test_winner_of_a_setting() -> None:
+    best = {(w.method, w.dataset, w.classes_per_task): w.options for w in _record()}
+    for (method, dataset, per_task), options in best.items():
+        assert winner(method, dataset, per_task) == options
+    assert winner("er", "cifar10", classes_per_task=10) == {}
+    assert winner("iid", "cifar10", 2) == winner("iid", "cifar10", 1)
+
+
+def _record() -> list[Winner]:
+    return read_winners((REPOSITORY / "results" / "tuning" / "winners.json").read_text())
+
+
+def test_the_command(onebyone: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+    words = ["tune", "--dataset", "digits", "--method", "finetune", "--classes-per-task", 1, "--jobs", 1]
+    code, out, _ = onebyone(*words)
+    assert code == 0
+    assert "what won: tuning/winners.json" in out
+    rows = from_csv((tmp_path / "tuning" / "digits.csv").read_text())
+    assert len(rows) == 8
+    best = read_winners((tmp_path / "tuning" / "winners.json").read_text())
+    assert [(w.method, w.classes_per_task) for w in best] == [("finetune", 1)]
+    # Another method joins the record, and what was there stays.
+    words[4] = "iid"
+    onebyone(*words)
+    rows = from_csv((tmp_path / "tuning" / "digits.csv").read_text())
+    assert {row["method"] for row in rows} == {"finetune", "iid"}
+    assert len(rows) == 16
+
+
+def test_a_run_that_is_not_of_the_grid_is_refused() -> None:
+    result = run(RunConfig(method="finetune", batch_size=200, held_out=True))
+    strange = replace(result, config={**result.config, "options": {"learning_rate": 7.0}})
+    with pytest.raises(UsageError, match=r"is not of the grid in tuning\.yaml"):
+        tuning_rows([strange])
