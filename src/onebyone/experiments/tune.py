@@ -114,7 +114,7 @@ def winners(rows: Iterable[Mapping[str, Any]]) -> list[Winner]:
     for key, settings in cells.items():
         means = {options: fmean(accuracies) for options, accuracies in settings.items()}
         best = max(means, key=lambda options: means[options])
-        found.append(Winner(*key, options=json.loads(best), accuracy=means[best]))
+        found.append(Winner(*key, options=json.loads(best), accuracy=round(means[best], 5)))
     return found
 
 
