@@ -15,6 +15,7 @@ from onebyone import __version__, datasets, methods
 from onebyone.cli.progress import Bar
 from onebyone.evaluation import Result
 from onebyone.methods import method, registry
+from onebyone.streams import in_full, streams
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -42,6 +43,7 @@ def test_without_words_the_commands_are_listed(onebyone: Call) -> None:
         "demo",
         "methods",
         "datasets",
+        "streams",
     ]
     assert out == onebyone("--help")[1] == onebyone("-h")[1]
     assert "..." not in out.split("Commands:")[1]  # no sentence is cut
@@ -57,6 +59,27 @@ def test_all_that_is_registered_is_listed(command: str, known: Callable[[], dict
     assert (code, err) == (0, "")
     assert re.findall(r"^(\S+)  ", out, re.MULTILINE) == list(known())
     assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_streams_are_listed_and_drawn(onebyone: Call, tmp_path: Path) -> None:
+    code, out, err = onebyone("streams", "--picture", "streams.png")
+    assert (code, err) == (0, "")
+    assert re.findall(r"^([a-z-]+) ", out, re.MULTILINE) == list(streams())
+    assert re.findall(r"^  ([a-z]+=\S+) ", out, re.MULTILINE)[:3] == ["imbalance=1.0", "imbalance=1.0", "share=0.1"]
+    assert max(map(len, out.splitlines())) <= 80
+    (example,) = re.findall(r"--stream (\S+)", out)
+    assert in_full(example) == "blurry:imbalance=10.0,share=0.3"
+    assert (tmp_path / "streams.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_run_of_a_stream(onebyone: Call, tmp_path: Path) -> None:
+    words = ("--method", "finetune", "--batch-size", 100, "--out", tmp_path / "out")
+    code, said, err = onebyone("run", *words, "--stream", "blurry:share=0.5")
+    assert (code, err) == (0, "")
+    assert re.search(r"^forgetting +n/a$", said, re.MULTILINE)
+    result = Result.read(tmp_path / "out" / "result.json")
+    assert result.config["stream"] == "blurry:imbalance=1.0,share=0.5"
+    assert not result.disjoint
 
 
 @pytest.mark.parametrize("name", methods())

@@ -114,6 +114,19 @@ BY_HAND: dict[str, tuple[Matrix, bool, dict[str, Any]]] = {
             "worst_case": 0.25,
         },
     ),
+    "classes shared between tasks, not all met at once": (  # what was not met is left out, not zero
+        ((0.5, None, None), (0.25, 0.75, None), (0.75, 0.5, 0.25)),
+        False,
+        {
+            "accuracy": 0.5,
+            "forgetting": None,
+            "anytime": (0.5, 0.5, 0.5),
+            "average_anytime": 0.5,
+            "learning_accuracy": None,
+            "backward_transfer": None,
+            "worst_case": 0.25,
+        },
+    ),
 }
 
 
@@ -129,6 +142,28 @@ def test_every_metric_is_what_the_hand_computes(matrix: Matrix, disjoint: bool, 
 def test_only_a_square_matrix_has_metrics(matrix: Matrix) -> None:
     with pytest.raises(UsageError, match="square"):
         metrics(matrix)
+
+
+@pytest.mark.parametrize(
+    ("matrix", "disjoint"),
+    [
+        (((0.5, None), (0.5, 0.5)), True),  # where every class has its task, tasks to come are 0
+        (((0.5, 0.5), (0.5, None)), False),
+        (((None, None), (0.5, 0.5)), False),
+    ],
+)
+def test_a_gap_is_not_taken_for_zero(matrix: Matrix, disjoint: bool) -> None:
+    with pytest.raises(UsageError, match="gaps"):
+        metrics(matrix, disjoint)
+
+
+def test_an_entry_is_over_the_classes_met() -> None:
+    """Tasks (0, 1) and (2, 3); class 3 comes first, class 0 last; class 2 has no test samples."""
+    right, total = [[0, 0, 0, 6], [2, 5, 0, 3], [4, 10, 0, 0]], [4, 10, 0, 8]
+    matrix = accuracy_matrix(right, total, [(0, 1), (2, 3)], first={0: 2, 1: 1, 2: 0, 3: 0})
+    assert matrix == ((None, 6 / 8), (5 / 10, 3 / 8), (14 / 14, 0.0))
+    assert accuracy_matrix([[3]], [4], [(0,)], first={0: 0}) == ((0.75,),)
+    assert accuracy_matrix([[0, 1], [1, 1]], [0, 2], [(0,), (1,)], first={0: 0, 1: 1}) == ((None, None), (None, 0.5))
 
 
 def test_the_curve_can_be_drawn_before_the_end() -> None:

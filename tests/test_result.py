@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from onebyone import UsageError
-from onebyone.evaluation import Cost, Result
+from onebyone.evaluation import Cost, Result, metrics
 
 FULL = Result(
     accuracy=0.1 + 0.2,  # not 0.3: every bit has to come back
@@ -34,7 +34,7 @@ SPARSE = replace(
     prequential=None,
     class_accuracy=(None, 1.0, None),
     tasks=((0, 1, 2),),
-    accuracy_matrix=((0.5,),),
+    accuracy_matrix=((0.5, None), (0.5, 0.25)),
     disjoint=False,
 )
 
@@ -52,6 +52,16 @@ def test_nothing_is_lost_on_the_way_to_json() -> None:
     assert written.keys() == {field.name for field in fields(Result)}
     assert written["accuracy_matrix"] == [[1.0, 0.0], [0.25, 0.75]]
     assert json.loads(SPARSE.to_json())["forgetting"] is None
+
+
+def test_results_of_earlier_versions_are_read_and_mean_the_same() -> None:
+    paths = sorted((Path(__file__).parent.parent / "results" / "first-runs").glob("*.json"))
+    assert len(paths) == 6
+    for path in paths:
+        result = Result.read(path)
+        for name, value in vars(metrics(result.accuracy_matrix, result.disjoint)).items():
+            assert value == pytest.approx(getattr(result, name), abs=1e-12)
+        assert json.loads(path.read_text()) == json.loads(result.to_json())
 
 
 def test_a_result_is_frozen() -> None:

@@ -15,14 +15,15 @@ import yaml
 from PIL import Image
 from torch import Tensor
 
-from onebyone import Dataset, UsageError, create, methods
-from onebyone.evaluation import Result
+from onebyone import Dataset, UsageError, create, methods, streams
+from onebyone.evaluation import Result, metrics
 from onebyone.experiments import Listener, RunConfig, run
 from onebyone.experiments.config import short_hash
 from onebyone.experiments.files import whole
+from onebyone.experiments.grid import plan
 from onebyone.experiments.run import folder_name
 from onebyone.methods import method
-from onebyone.streams import class_incremental
+from onebyone.streams import Stream, Task, class_incremental
 
 FILES = {"config.yaml", "curve.csv", "result.json"}
 
@@ -129,6 +130,75 @@ def test_a_shuffled_stream_has_no_forgetting(little: Dataset) -> None:
     assert result.anytime == tuple(sum(row) / 2 for row in result.accuracy_matrix)
 
 
+LIFELIKE = ("blurry:share=0.3", "gaussian", "returning:periods=2", "iid", "class-incremental:imbalance=4")
+
+
+@pytest.mark.parametrize("text", LIFELIKE)
+@pytest.mark.parametrize("name", ["er", "icarl"])
+def test_a_lifelike_stream_by_hand(name: str, text: str, little: Dataset, tmp_path: Path) -> None:
+    """Accuracy after each stretch over the classes met by then, counted one sample at a time."""
+    config = RunConfig(method=name, classes_per_task=3, seed=2, stream=text)
+    found = run(config, data=little, out=tmp_path)
+    learner = create(name, little.spec, seed=2)
+    stream = streams.create(text, little.train_y, 10, 3, seed=2)
+    met: set[int] = set()
+    curve = []
+    for task in stream.tasks:
+        for index in task.batches(10):
+            learner.observe(little.train_x[index], little.train_y[index])
+            met |= set(little.train_y[index].tolist())
+        learner.end_task()
+        answers, truth = learner.predict(little.test_x).tolist(), little.test_y.tolist()
+        groups = []
+        for other in stream.tasks:
+            asked = [a == t for a, t in zip(answers, truth, strict=True) if t in other.classes and t in met]
+            groups += [sum(asked) / len(asked)] if asked else []
+        curve.append(sum(groups) / len(groups))
+    assert found.anytime == pytest.approx(curve)
+    assert found.accuracy == pytest.approx(curve[-1])
+    assert found.samples == stream.samples
+    assert (found.forgetting is None) == (not stream.disjoint)
+    assert Result.read(tmp_path / "result.json") == found
+    assert vars(metrics(found.accuracy_matrix, found.disjoint)).items() <= vars(found).items()
+    assert run(config, data=little, out=tmp_path) == found  # it is the same run
+    with pytest.raises(UsageError, match=r"holds a run of another configuration \(stream there is"):
+        run(replace(config, stream="blurry:share=0.4"), data=little, out=tmp_path)
+
+
+def test_what_was_not_met_is_not_in_the_curve(little: Dataset) -> None:
+    result = run(RunConfig(method="er", stream="returning:periods=2"), data=little)
+    assert result.tasks == tuple((label,) for label in range(10)) * 2
+    assert result.anytime[0] == result.accuracy_matrix[0][0] == 1.0  # one class is all it knows, and all it is asked
+    assert result.accuracy_matrix[0][1:10] == (None,) * 9
+    assert None not in result.accuracy_matrix[9]
+
+
+def test_a_stream_that_begins_without_test_samples_is_refused(little: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    keep = little.test_y != 0
+    data = replace(little, test_x=little.test_x[keep], test_y=little.test_y[keep])
+    zeros, others = (little.train_y == 0).nonzero().flatten(), (little.train_y != 0).nonzero().flatten()
+    tasks = Task((0, 1, 2, 3, 4), zeros), Task((5, 6, 7, 8, 9), others)
+    monkeypatch.setattr(streams, "create", lambda *_, **__: Stream(tasks, disjoint=False, batch_size=10))
+    with pytest.raises(UsageError, match=r"no test sample has a class of task \(0,\); add some"):
+        run(RunConfig(method="er"), data=data)
+
+
+def test_the_stream_a_run_had_before_there_were_others_is_not_in_its_name(little: Dataset) -> None:
+    plain = folder_name(RunConfig(method="er", seed=3))
+    assert plain == "er-digits-s1-m20-seed3-02b48c7d"  # as version 0.1.0 named it
+    assert list(plan([RunConfig(method="iid")], "cpu")) == ["iid-digits-s1-m20-seed0-3b4acfa3"]
+    for text in ("auto", "class-incremental", "class-incremental:imbalance=1"):
+        config = RunConfig(method="er", seed=3, stream=text)
+        assert folder_name(config) == plain
+        assert "stream" not in config.resolved("cpu", "0")
+    assert folder_name(RunConfig(method="iid", stream="iid")) == folder_name(RunConfig(method="iid"))
+    config = RunConfig(method="er", stream="blurry")
+    assert folder_name(config).startswith("er-digits-blurry-s1-m20-seed0-")
+    assert folder_name(config) == folder_name(replace(config, stream="blurry:share=0.10,imbalance=1"))
+    assert config.resolved("cpu", "0")["stream"] == "blurry:imbalance=1.0,share=0.1"
+    assert run(RunConfig(method="iid", stream="iid:imbalance=3"), data=little).samples < 120
+
+
 @pytest.mark.parametrize("name", methods())
 def test_the_recorded_configuration_has_every_option(name: str, little: Dataset) -> None:
     given = {"learning_rate": "0.02", "encoder": "mlp"}
@@ -139,7 +209,7 @@ def test_the_recorded_configuration_has_every_option(name: str, little: Dataset)
     assert options.keys() == known - {"memory_per_class"}
     assert (options["learning_rate"], options["encoder"], options["augment"]) == (0.02, "mlp", True)
     assert result.config["memory_per_class"] == (4 if "memory_per_class" in known else None)
-    assert result.config.keys() == {field.name for field in fields(RunConfig)} | {"data"}
+    assert result.config.keys() == {field.name for field in fields(RunConfig)} - {"stream"} | {"data"}  # its own
     assert (result.config["device"], result.config["data"]) == ("cpu", little.fingerprint)
 
 
@@ -154,6 +224,9 @@ CHANGES: list[dict[str, Any]] = [
     {"class_order": "random"},
     {"held_out": True},
     {"prequential": True},
+    {"stream": "blurry"},
+    {"stream": "blurry:share=0.2"},
+    {"stream": "class-incremental:imbalance=2"},
     {"options": {"learning_rate": 0.2}},
     {"options": {"replay_size": 11}},
 ]
@@ -163,7 +236,7 @@ def test_folders_of_different_configurations_have_different_names() -> None:
     assert {name for change in CHANGES for name in change} == {field.name for field in fields(RunConfig)}
     configs = [RunConfig(method="er"), *(RunConfig(**{"method": "er"} | change) for change in CHANGES)]
     assert len({folder_name(config) for config in configs}) == len(configs)
-    assert len({short_hash(config.resolved("cpu", "0")) for config in configs if config.device == "auto"}) == 12
+    assert len({short_hash(config.resolved("cpu", "0")) for config in configs if config.device == "auto"}) == 15
     assert short_hash(configs[0].resolved("cpu", "0")) != short_hash(configs[0].resolved("cuda", "0"))
     assert short_hash(configs[0].resolved("cpu", "0")) != short_hash(configs[0].resolved("cpu", "1"))
 

@@ -79,6 +79,8 @@ def test_what_comes_to_the_same_run_is_one() -> None:
         expand({"method": "finetune"}), "cpu"
     )
     assert plan([RunConfig(method="er", device="cuda")], "cpu") == default
+    texts = ["auto", "class-incremental", "blurry", "blurry:share=0.1", "blurry:share=0.2"]
+    assert len(plan(expand({"method": "er", "stream": texts}), "cpu")) == 3
     assert plan(expand({"method": "er"}), "cuda") != default
 
 
@@ -109,6 +111,9 @@ def test_a_file_is_a_grid_or_a_list_of_grids(tmp_path: Path) -> None:
         ("seed: {a: 1}", "grid.yaml: seed is {'a': 1}; it must be a whole number"),
         ("batch_size: 0", "grid.yaml: batch_size is 0; it must be at least 1"),
         ("method: [er, cpc]", "unknown method 'cpc'; did you mean 'ccp'?"),
+        ("stream: [blurry, blury]", "unknown stream 'blury'; did you mean 'blurry'?"),
+        ("stream: 3", "grid.yaml: stream is 3; it must be a name"),
+        ("{method: [er, iid], stream: gaussian}", "iid learns a shuffled stream, not gaussian; leave --stream out or"),
         ("dataset: digit", "unknown data set 'digit'; did you mean 'digits'?"),
         ("{method: er, options: {temperatur: 1}}", "unknown option of er 'temperatur'; "),
         ("options: {learning_rate: [0.1, -1]}", "learning_rate is -1.0; it must be above 0"),

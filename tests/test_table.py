@@ -164,6 +164,16 @@ def test_what_is_averaged_is_said(folder: Path, onebyone: Call) -> None:
     assert onebyone("table", folder, "--rows", "method,temperature,device")[2] == ""
 
 
+def test_streams_are_not_averaged_in_silence(folder: Path, onebyone: Call) -> None:
+    put(folder / "more", make("ccp", 0, 0.6, stream="blurry:imbalance=1.0,share=0.1"))
+    assert "averaged over runs that differ in stream; " in onebyone("table", folder)[2]
+    code, out, err = onebyone("table", folder, "--columns", "stream,memory_per_class")
+    assert (code, err) == (0, "")
+    assert out.splitlines()[1].split() == ["stream", "blurry:imbalance=1.0,share=0.1", *["class-incremental"] * 3]
+    (result,) = read_results(put(folder / "iid", replace(make("iid", 0, 0.9), disjoint=False)))
+    assert tabulate([result], ["stream"], []).row_keys == [("iid",)]
+
+
 def test_options_of_a_method_can_be_rows(folder: Path) -> None:
     more = [make("ccp", 5, accuracy, options={"temperature": t}) for accuracy, t in ((0.5, 0.2), (0.6, 0.1))]
     put(folder / "more", *more)

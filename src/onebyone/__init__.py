@@ -13,7 +13,7 @@ True
 from onebyone.data import Dataset, Spec, datasets, from_arrays, from_folder, load
 from onebyone.errors import UsageError
 from onebyone.methods import Learner, create, methods
-from onebyone.streams import class_incremental, iid
+from onebyone.streams import blurry, class_incremental, gaussian, iid, returning
 
 __version__ = "0.1.0"
 
@@ -22,12 +22,15 @@ __all__ = [
     "Learner",
     "Spec",
     "UsageError",
+    "blurry",
     "class_incremental",
     "create",
     "datasets",
     "from_arrays",
     "from_folder",
+    "gaussian",
     "iid",
     "load",
     "methods",
+    "returning",
 ]

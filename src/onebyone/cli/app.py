@@ -19,6 +19,7 @@ from onebyone.data import datasets as all_datasets
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments import RunConfig, run
+from onebyone.experiments.config import AUTO
 from onebyone.experiments.files import whole
 from onebyone.experiments.grid import read_grid
 from onebyone.experiments.run import folder_name
@@ -26,6 +27,7 @@ from onebyone.experiments.table import read_results, render, tabulate
 from onebyone.methods import method as find_method
 from onebyone.methods import methods as all_methods
 from onebyone.options import describe
+from onebyone.streams import streams as all_streams
 
 app = typer.Typer(
     name="onebyone",
@@ -65,8 +67,10 @@ def run_command(
         typer.Option(metavar="FOLDER", help="Result folder.", show_default="one in runs/"),
     ] = None,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Option of the method; repeatable.")
+        list[str] | None,
+        typer.Option("--set", metavar="NAME=VALUE", help="As `onebyone methods NAME` lists; repeatable."),
     ] = None,
+    stream: Annotated[str, typer.Option(metavar="NAME", help="One of `onebyone streams`.")] = AUTO,
     batch_size: Annotated[int, typer.Option(metavar="N", help="Samples that arrive together.")] = 10,
     class_order: Annotated[str, typer.Option(metavar="ORDER", help="By label, or random (by seed).")] = "label",
     held_out: Annotated[
@@ -79,8 +83,7 @@ def run_command(
 ) -> None:
     """Learn a stream with one method and leave a result folder.
 
-    `onebyone methods NAME` lists what --set takes. After Ctrl-C or a crash,
-    the same command goes on where it was.
+    After Ctrl-C or a crash, the same command goes on where it was.
     """
     config = RunConfig(
         method=method,
@@ -93,6 +96,7 @@ def run_command(
         class_order=class_order,  # type: ignore[arg-type]  # checked by RunConfig
         held_out=held_out,
         prequential=prequential,
+        stream=stream,
         options=_settings(set_ or []),
     )
     folder = out or Path("runs") / folder_name(config)
@@ -210,6 +214,25 @@ def methods(
 def datasets() -> None:
     """What there is to learn."""
     _print_registry({name: (entry.summary, entry.about) for name, entry in all_datasets().items()})
+
+
+@app.command()
+def streams(
+    picture: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw them there.")] = None,
+) -> None:
+    """How it arrives: every stream with its options."""
+    from onebyone.experiments.arrivals import draw_streams
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, entry in all_streams().items():
+        table.add_row(name, entry.summary, style="bold")
+        for option, _, default, text in describe(entry.options):
+            table.add_row(f"  {option}={default}", text)
+    console.print(table)
+    console.print("\nWith options: --stream blurry:share=0.3,imbalance=10")
+    if picture is not None:
+        draw_streams(picture)
+        console.print(f"The picture: {picture}")
 
 
 def _print_registry(entries: dict[str, tuple[str, str]]) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from onebyone.errors import UsageError
 
-Matrix = tuple[tuple[float, ...], ...]
+Row = Sequence[float | None]
+Matrix = tuple[tuple[float | None, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -23,26 +24,42 @@ class Metrics:
     worst_case: float  # the lowest task accuracy at the end
 
 
-def accuracy_matrix(right: Sequence[Sequence[int]], total: Sequence[int], tasks: Sequence[Sequence[int]]) -> Matrix:
+def accuracy_matrix(
+    right: Sequence[Sequence[int]],
+    total: Sequence[int],
+    tasks: Sequence[Sequence[int]],
+    first: Mapping[int, int] | None = None,
+) -> Matrix:
     """From counts: ``right[t][c]`` answers right of class c after task t, out of ``total[c]``; tasks by their classes.
+
+    In a stream that is not disjoint, a class may arrive before or after the task that names it. ``first`` then says in
+    which task each class first arrives; an entry is over the classes met by then, and None where there is none.
 
     >>> accuracy_matrix([[8, 0, 0], [4, 1, 2]], [8, 4, 4], [[0], [1, 2]])
     ((1.0, 0.0), (0.5, 0.375))
+    >>> accuracy_matrix([[0, 3, 0], [4, 1, 2]], [8, 4, 4], [[0], [1, 2]], first={0: 1, 1: 0, 2: 1})
+    ((None, 0.75), (0.5, 0.375))
     """
-    return tuple(tuple(sum(row[c] for c in task) / sum(total[c] for c in task) for task in tasks) for row in right)
+
+    def entry(t: int, task: Sequence[int]) -> float | None:
+        asked = [c for c in task if total[c] and (first is None or first[c] <= t)]
+        return sum(right[t][c] for c in asked) / sum(total[c] for c in asked) if asked else None
+
+    return tuple(tuple(entry(t, task) for task in tasks) for t in range(len(right)))
 
 
-def anytime(matrix: Sequence[Sequence[float]], disjoint: bool = True) -> tuple[float, ...]:
-    """After each task: the mean accuracy over the tasks met so far (all of them, if the stream is not disjoint)."""
+def anytime(matrix: Sequence[Row], disjoint: bool = True) -> tuple[float, ...]:
+    """After each task: the mean accuracy over the tasks met so far."""
     return tuple(mean(row[: t + 1] if disjoint else row) for t, row in enumerate(matrix))
 
 
-def metrics(matrix: Sequence[Sequence[float]], disjoint: bool = True) -> Metrics:
-    """Metrics of ``matrix[t][j]``: accuracy on task j after learning task t.
+def metrics(matrix: Sequence[Row], disjoint: bool = True) -> Metrics:
+    """Metrics of ``matrix[t][j]``: accuracy on task j after learning task t; None if no class of j was met by then.
 
-    With a stream that is not ``disjoint`` no task is met before another: the anytime curve is over all groups of
-    classes, and forgetting, learning accuracy and backward transfer have no meaning. With one task only, nothing
-    can have been forgotten, and forgetting and backward transfer have no meaning either (they are not zero).
+    In a stream that is not ``disjoint`` classes arrive in several tasks: the anytime curve is over all groups of which
+    a class was met, and forgetting, learning accuracy and backward transfer, which compare with the moment at which a
+    task was learnt, have no meaning. With one task only, nothing can have been forgotten, and forgetting and backward
+    transfer have no meaning either (they are not zero).
 
     >>> m = metrics([[0.9, 0.0], [0.6, 0.8]])
     >>> round(m.accuracy, 3), round(m.forgetting, 3), round(m.backward_transfer, 3), round(m.learning_accuracy, 3)
@@ -53,15 +70,20 @@ def metrics(matrix: Sequence[Sequence[float]], disjoint: bool = True) -> Metrics
     tasks = len(matrix)
     if tasks == 0 or any(len(row) != tasks for row in matrix):
         raise UsageError("an accuracy matrix must be square, a row and a column for each task")
-    final = matrix[-1]
+    rows = [[value for value in row if value is not None] for row in matrix]
+    if not all(rows) or any(len(row) != tasks for row in (rows if disjoint else rows[-1:])):
+        raise UsageError(
+            "an accuracy matrix has gaps; only what is not met yet in a stream of shared classes may be None"
+        )
+    final = rows[-1]
     curve = anytime(matrix, disjoint)
     forgetting = learning = transfer = None
     if disjoint:
-        learning = mean([matrix[j][j] for j in range(tasks)])
+        learning = mean([rows[j][j] for j in range(tasks)])
     if disjoint and tasks > 1:
         earlier = range(tasks - 1)
-        forgetting = mean([max(matrix[t][j] for t in range(j, tasks - 1)) - final[j] for j in earlier])
-        transfer = mean([final[j] - matrix[j][j] for j in earlier])
+        forgetting = mean([max(rows[t][j] for t in range(j, tasks - 1)) - final[j] for j in earlier])
+        transfer = mean([final[j] - rows[j][j] for j in earlier])
     return Metrics(
         accuracy=mean(final),
         forgetting=forgetting,
@@ -73,5 +95,7 @@ def metrics(matrix: Sequence[Sequence[float]], disjoint: bool = True) -> Metrics
     )
 
 
-def mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def mean(values: Row) -> float:
+    """Of the values that there are."""
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) / len(numbers)

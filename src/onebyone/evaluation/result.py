@@ -20,7 +20,7 @@ class Result(Metrics):
     Accuracies are fractions. Everything but ``seconds`` is the same when the run is repeated on the same device.
     """
 
-    accuracy_matrix: Matrix  # [t][j]: on task j after task t; 0 for tasks to come
+    accuracy_matrix: Matrix  # [t][j]: on task j after task t; for tasks to come 0, or None if not disjoint
     class_accuracy: tuple[float | None, ...]  # at the end, by class; None for a class without test samples
     prequential: float | None  # share of samples predicted right before they were learnt, where asked for
     tasks: tuple[tuple[int, ...], ...]  # the classes of each task

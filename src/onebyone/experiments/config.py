@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from onebyone.errors import UsageError
 from onebyone.methods import Options, ReplayOptions, method
 from onebyone.options import Checked, option, parse
-from onebyone.streams.stream import Order
+from onebyone.streams import Order, in_full
+
+AUTO = "auto"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +34,7 @@ class RunConfig(Checked):
     class_order: Order = option("label", "classes by label (paper), or in a seeded random order")
     held_out: bool = option(False, "examine on a held-out tenth of the training set instead of the test set")
     prequential: bool = option(False, "also predict every batch before it is learnt")
+    stream: str = option(AUTO, "one of `onebyone streams`, as in blurry:share=0.3; auto: class-incremental")
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def method_options(self) -> Options:
@@ -44,11 +47,36 @@ class RunConfig(Checked):
             texts["memory_per_class"] = str(self.memory_per_class)
         return parse(kind, texts, f"option of {self.method}")
 
+    def arrival(self) -> str:
+        """The stream with its options written out; the method iid has a shuffled one and takes no other.
+
+        >>> RunConfig().arrival(), RunConfig(stream="returning:periods=2").arrival()
+        ('class-incremental:imbalance=1.0', 'returning:imbalance=1.0,periods=2')
+        """
+        shuffled = method(self.method).learner.stream == "iid"
+        own = "iid" if shuffled else "class-incremental"
+        found = in_full(own if self.stream == AUTO else self.stream)
+        if shuffled and not found.startswith("iid:"):
+            raise UsageError(
+                f"{self.method} learns a shuffled stream, not {self.stream}; leave --stream out or use iid"
+            )
+        return found
+
+    def record(self) -> dict[str, Any]:
+        """Names and values, one text for one stream.
+
+        The stream that the method has anyway is left out: it is what every run had before there were others.
+        """
+        found = asdict(self) | {"stream": self.arrival()}
+        if found["stream"] == replace(self, stream=AUTO).arrival():
+            del found["stream"]
+        return found
+
     def resolved(self, device: str, data: str) -> dict[str, Any]:
         """The configuration as it is recorded: every option with its value, the device and the data in use."""
         options = asdict(self.method_options())
         memory_per_class = options.pop("memory_per_class", None)
-        return asdict(self) | {
+        return self.record() | {
             "memory_per_class": memory_per_class,
             "device": device,
             "data": data,

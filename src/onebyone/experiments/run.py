@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +54,8 @@ class Run:
         entry = method(config.method)
         self.config = config.resolved(device.type, data.fingerprint)
         self.data = data.to(device)
-        make = streams.iid if entry.learner.stream == "iid" else streams.class_incremental
-        self.stream = make(
+        self.stream = streams.create(
+            config.arrival(),
             self.data.train_y,
             data.num_classes,
             config.classes_per_task,
@@ -64,10 +63,12 @@ class Run:
             batch_size=config.batch_size,
             seed=config.seed,
         )
+        self.first = self.stream.first_arrivals(self.data.train_y)
         self.total = torch.bincount(data.test_y, minlength=data.num_classes).tolist()
-        for task in self.stream.tasks:
-            if not any(self.total[label] for label in task.classes):
-                raise UsageError(f"no test sample has a class of task {task.classes}; add some or remove the classes")
+        begins_with = tuple(label for label, task in self.first.items() if task == 0)
+        for classes in (*(task.classes for task in self.stream.tasks), begins_with):
+            if not any(self.total[label] for label in classes):
+                raise UsageError(f"no test sample has a class of task {classes}; add some or remove the classes")
         self.learner = entry.learner(config.method_options(), data.spec, config.seed, device)
         self.cost = measure_cost(self.learner, config.batch_size)
         self.progress = Progress()
@@ -146,7 +147,8 @@ class Run:
         return anytime(self.matrix(), self.stream.disjoint)[-1]
 
     def matrix(self) -> Matrix:
-        return accuracy_matrix(self.progress.right, self.total, [task.classes for task in self.stream.tasks])
+        first = None if self.stream.disjoint else self.first
+        return accuracy_matrix(self.progress.right, self.total, [task.classes for task in self.stream.tasks], first)
 
     def finish(self) -> Result:
         """The result, written to the folder if there is one."""
@@ -203,7 +205,7 @@ def run(
     """
     if checkpoint_every < 1:
         raise UsageError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
-    config.method_options()  # refuse what is wrong before anything is read or written
+    config.method_options(), config.arrival()  # refuse what is wrong before anything is read or written
     data = load(config.dataset, data_dir) if data is None else data
     folder = Path(out) if out is not None else None
     current = Run(config, data.held_out() if config.held_out else data, folder)
@@ -230,8 +232,10 @@ def folder_name(config: RunConfig) -> str:
     >>> folder_name(RunConfig(method="er", seed=3))
     'er-digits-s1-m20-seed3-...'
     """
-    readable = f"{config.method}-{config.dataset}-s{config.classes_per_task}-m{config.memory_per_class}"
-    return f"{readable}-seed{config.seed}-{short_hash(asdict(config))}"
+    record = config.record()
+    stream = f"-{record['stream'].partition(':')[0]}" if "stream" in record else ""
+    readable = f"{config.method}-{config.dataset}{stream}-s{config.classes_per_task}-m{config.memory_per_class}"
+    return f"{readable}-seed{config.seed}-{short_hash(record)}"
 
 
 def _differences(old: Any, new: dict[str, Any]) -> str:

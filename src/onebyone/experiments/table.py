@@ -213,7 +213,8 @@ def _grid(table: Table, heading: bool = False) -> list[list[str]]:
 
 
 def _flat(result: Result) -> dict[str, Any]:
-    config = dict(result.config)
+    left_out = "class-incremental" if result.disjoint else "iid"  # where it is the one that the method has anyway
+    config = {"stream": left_out} | dict(result.config)
     options: dict[str, Any] = config.pop("options")
     return config | options
 

@@ -1,18 +1,11 @@
-"""The order in which samples arrive: classes in tasks, tasks in sequence, every sample exactly once."""
+"""What a stream is: batches of samples in tasks, tasks in sequence, no sample twice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, get_args
 
-import torch
 from torch import Tensor
-
-from onebyone.errors import UsageError, unknown
-from onebyone.seeding import generator
-
-Order = Literal["label", "random"]
 
 
 @dataclass(frozen=True)
@@ -35,6 +28,8 @@ class Stream:
     Iterating gives the indices of one batch after another. The order is drawn on the CPU, so that a seed gives
     the same stream on every device.
 
+    >>> import torch
+    >>> from onebyone import class_incremental
     >>> stream = class_incremental(torch.tensor([0, 1, 0, 2]), num_classes=3, classes_per_task=2, batch_size=2)
     >>> [task.classes for task in stream.tasks], len(stream), [len(batch) for batch in stream]
     ([(0, 1), (2,)], 3, [2, 1, 1])
@@ -55,65 +50,21 @@ class Stream:
     def samples(self) -> int:
         return sum(len(task.indices) for task in self.tasks)
 
+    def first_arrivals(self, y: Tensor) -> dict[int, int]:
+        """The task (from 0) in which each class first arrives, by the labels of all training samples.
 
-def class_incremental(
-    y: Tensor,
-    num_classes: int,
-    classes_per_task: int = 1,
-    *,
-    order: Order = "label",
-    batch_size: int = 10,
-    seed: int = 0,
-) -> Stream:
-    """Disjoint tasks of ``classes_per_task`` classes (the last may have fewer), samples shuffled within each.
+        A class that never arrives is due with the first task that names it, so that it is not left out in silence.
 
-    Classes come in label order, as in the paper, or in a seeded random one. No batch reaches over the end of a task.
-    """
-    groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
-    draw = generator(seed, "stream")
-    shuffled = torch.randperm(len(y), generator=draw)
-    labels = y.cpu()[shuffled]
-    tasks = []
-    for classes in groups:
-        indices = shuffled[torch.isin(labels, torch.tensor(classes))]
-        if len(indices) == 0:
-            raise UsageError(f"no training sample has a class of task {classes}; remove these classes or add samples")
-        tasks.append(Task(classes, indices.to(y.device)))
-    return Stream(tuple(tasks), disjoint=True, batch_size=batch_size)
-
-
-def iid(
-    y: Tensor,
-    num_classes: int,
-    classes_per_task: int = 1,
-    *,
-    order: Order = "label",
-    batch_size: int = 10,
-    seed: int = 0,
-) -> Stream:
-    """All classes shuffled together, in as many stretches as the incremental stream has tasks.
-
-    >>> stream = iid(torch.arange(10) % 5, num_classes=5, batch_size=4)
-    >>> len(stream.tasks), stream.samples
-    (5, 10)
-    """
-    groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
-    if len(y) < len(groups):
-        raise UsageError(f"{len(y)} samples do not fill {len(groups)} tasks; raise classes_per_task or add samples")
-    shuffled = torch.randperm(len(y), generator=generator(seed, "stream")).to(y.device)
-    parts = shuffled.tensor_split(len(groups))
-    tasks = tuple(Task(classes, part) for classes, part in zip(groups, parts, strict=True))
-    return Stream(tasks, disjoint=False, batch_size=batch_size)
-
-
-def _groups(num_classes: int, per_task: int, order: Order, batch_size: int, seed: int) -> list[tuple[int, ...]]:
-    if not 1 <= per_task <= num_classes:
-        raise UsageError(f"classes_per_task is {per_task}; with {num_classes} classes it must lie in 1..{num_classes}")
-    if batch_size < 1:
-        raise UsageError(f"batch_size is {batch_size}; it must be at least 1")
-    if order not in get_args(Order):
-        raise unknown("class order", order, get_args(Order))
-    classes = torch.arange(num_classes)
-    if order == "random":
-        classes = torch.randperm(num_classes, generator=generator(seed, "class order"))
-    return [tuple(int(c) for c in group) for group in classes.split(per_task)]
+        >>> import torch
+        >>> from onebyone import iid
+        >>> iid(torch.tensor([1, 0]), num_classes=3, classes_per_task=2, seed=1).first_arrivals(torch.tensor([1, 0]))
+        {0: 1, 1: 0, 2: 1}
+        """
+        first: dict[int, int] = {}
+        for number, task in enumerate(self.tasks):
+            for label in y[task.indices].unique().tolist():
+                first.setdefault(label, number)
+        for number, task in enumerate(self.tasks):
+            for label in task.classes:
+                first.setdefault(label, number)
+        return dict(sorted(first.items()))

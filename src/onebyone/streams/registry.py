@@ -1,0 +1,85 @@
+"""Streams by name, with their options in one text: ``blurry:share=0.3``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+
+from torch import Tensor
+
+from onebyone.errors import UsageError, unknown
+from onebyone.options import Checked, parse
+from onebyone.streams.stream import Stream
+
+F = TypeVar("F", bound=Callable[..., Stream])
+
+
+@dataclass(frozen=True)
+class Entry:
+    make: Callable[..., Stream]
+    options: type[Checked]
+    summary: str
+
+
+_STREAMS: dict[str, Entry] = {}
+
+
+def register(name: str, options: type[Checked]) -> Callable[[F], F]:
+    """Make a function known by ``name``; its options are keywords of the function.
+
+    The first line of its docstring is what ``onebyone streams`` prints.
+    """
+
+    def add(make: F) -> F:
+        _STREAMS[name] = Entry(make, options, (make.__doc__ or "").strip().split("\n")[0])
+        return make
+
+    return add
+
+
+def streams() -> dict[str, Entry]:
+    """Every stream by name.
+
+    >>> list(streams())
+    ['class-incremental', 'blurry', 'gaussian', 'returning', 'iid']
+    """
+    return dict(_STREAMS)
+
+
+def in_full(text: str) -> str:
+    """The same stream with every option written out, so that two texts for one stream become the same.
+
+    >>> in_full("blurry"), in_full("blurry:imbalance=10,share=0.30")
+    ('blurry:imbalance=1.0,share=0.1', 'blurry:imbalance=10.0,share=0.3')
+    """
+    name, _, options = _read(text)
+    return f"{name}:" + ",".join(f"{option}={value}" for option, value in options.items())
+
+
+def create(text: str, y: Tensor, num_classes: int, classes_per_task: int = 1, **common: Any) -> Stream:
+    """The stream that a text names, over these labels; ``common`` is what all streams take: order, batch_size, seed.
+
+    >>> import torch
+    >>> len(create("returning:periods=4", torch.arange(40) % 2, num_classes=2).tasks)
+    8
+    """
+    _, make, options = _read(text)
+    return make(y, num_classes, classes_per_task, **common, **options)
+
+
+def _read(text: str) -> tuple[str, Callable[..., Stream], dict[str, Any]]:
+    name, colon, rest = text.partition(":")
+    if name not in _STREAMS:
+        raise unknown("stream", name, _STREAMS)
+    settings = {}
+    for setting in rest.split(",") if colon else ():
+        option, equals, value = setting.partition("=")
+        if not (option and equals and value):
+            raise UsageError(
+                f"stream {text!r} is not of the form NAME:OPTION=VALUE,OPTION=VALUE; write for example "
+                "blurry:share=0.3,imbalance=10"
+            )
+        settings[option] = value
+    entry = _STREAMS[name]
+    return name, entry.make, asdict(parse(entry.options, settings, f"option of {name}"))
