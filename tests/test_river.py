@@ -1,0 +1,122 @@
+"""The adapter for River, which is not installed here; with it, the same class is one of River's classifiers."""
+
+import sys
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn.linear_model import SGDClassifier
+from sklearn.naive_bayes import MultinomialNB
+
+from onebyone import Dataset, UsageError
+from onebyone.river import RiverClassifier
+
+
+def pixels(row: Any) -> dict[str, float]:
+    return {f"pixel {place}": float(value) for place, value in enumerate(row)}
+
+
+def test_one_by_one_is_partial_fit_of_one(digits: Dataset) -> None:
+    x, y = digits.train_x.flatten(1).numpy()[:300], digits.train_y.numpy()[:300]
+    model, expected = RiverClassifier(MultinomialNB(), classes=range(10)), MultinomialNB()
+    right = 0
+    for number, (row, label) in enumerate(zip(x, y.tolist(), strict=True)):
+        sample = pixels(row)
+        if number % 2:
+            sample = dict(reversed(sample.items()))  # the order of features means nothing
+        if number:
+            answer = model.predict_one(sample)
+            assert type(answer) is int
+            assert answer == expected.predict(row[None])[0]
+            chances = model.predict_proba_one(sample)
+            assert list(chances) == list(range(10))
+            assert list(chances.values()) == expected.predict_proba(row[None])[0].tolist()
+            right += answer == label
+        model.learn_one(sample, label)
+        expected.partial_fit(row[None], [label], classes=range(10))
+    assert right > 150
+
+
+def test_before_anything_is_learnt_there_is_no_answer() -> None:
+    model = RiverClassifier(SGDClassifier(loss="log_loss"), classes=["no", "yes"])
+    assert model.predict_one({"a": 1}) is None
+    assert model.predict_proba_one({"a": 1}) == {}
+    model.learn_one({"b": 1, "c": 2.5}, "yes")  # being asked did not fix the names
+    assert model.predict_one({"c": 1, "b": 0}) in ("no", "yes")
+    assert model.predict_proba_one({"c": 1, "b": 0}).keys() == {"no", "yes"}
+
+
+@pytest.mark.parametrize("sample", [{"a": 1.0}, {"a": 1.0, "b": 2.0, "c": 3.0}, {"a": 1.0, 7: 2.0}, {}])
+def test_features_that_are_missing_or_new_are_refused(sample: dict[Any, float]) -> None:
+    model = RiverClassifier(MultinomialNB(), classes=[0, 1])
+    model.learn_one({"a": 1, "b": 2}, 0)
+    before = deepcopy(vars(model.model))
+    for act in (model.predict_one, model.predict_proba_one, lambda x: model.learn_one(x, 1)):
+        with pytest.raises(UsageError, match=r"expected those of the first, \['a', 'b'\]"):
+            act(sample)
+    assert all(np.array_equal(value, before[name]) for name, value in vars(model.model).items())
+
+
+def test_a_first_sample_that_is_refused_does_not_fix_the_names() -> None:
+    model = RiverClassifier(MultinomialNB(), classes=[0, 1])
+    with pytest.raises(ValueError, match="Negative"):
+        model.learn_one({"a": -1}, 0)
+    model.learn_one({"b": 1}, 0)
+    assert model.predict_one({"b": 1}) == 0
+
+
+def test_images_are_given_as_they_are(digits: Dataset) -> None:
+    seen: list[Any] = []
+
+    class Look:
+        classes_ = np.array(["cat", "dog"])
+
+        def partial_fit(self, X: Any, y: Any) -> None:
+            seen.append((X.shape, X.dtype, y.tolist()))
+
+        def predict(self, X: Any) -> Any:
+            return np.array(["dog"])
+
+        def predict_proba(self, X: Any) -> Any:
+            return np.array([[0.25, 0.75]])
+
+    model = RiverClassifier(Look())
+    image = digits.train_x[0].numpy()
+    model.learn_one(image, "cat")
+    assert seen == [((1, 1, 8, 8), np.uint8, ["cat"])]
+    assert model.predict_one(image) == "dog"
+    assert type(model.predict_one(image)) is str
+    assert model.predict_proba_one(image) == {"cat": 0.25, "dog": 0.75}
+
+
+def test_the_pattern_learns_nothing() -> None:
+    pattern = MultinomialNB()
+    model = RiverClassifier(pattern, classes=[0, 1])
+    model.learn_one({"a": 1}, 0)
+    assert not hasattr(pattern, "classes_")
+    assert model.model.classes_.tolist() == [0, 1]
+
+
+def test_river_itself(digits: Dataset) -> None:
+    """Where River is installed: its own evaluation takes the adapter, and its clone knows nothing."""
+    pytest.importorskip("river")
+    from river import evaluate, metrics, preprocessing
+
+    x, y = digits.train_x.flatten(1).numpy()[:300], digits.train_y.tolist()[:300]
+    model = RiverClassifier(MultinomialNB(), classes=range(10))
+    pairs = [(pixels(row), label) for row, label in zip(x, y, strict=True)]
+    accuracy = evaluate.progressive_val_score(pairs, model, metrics.Accuracy())
+    by_hand, right = RiverClassifier(MultinomialNB(), classes=range(10)), 0
+    for sample, label in pairs:
+        right += by_hand.predict_one(sample) == label
+        by_hand.learn_one(sample, label)
+    assert accuracy.get() == right / 299  # River leaves out the first, which has no answer
+    evaluate.progressive_val_score(pairs, model.clone(), metrics.CrossEntropy())  # by predict_proba_one
+    assert model.clone().predict_one(pairs[0][0]) is None
+    pipeline = preprocessing.MinMaxScaler() | RiverClassifier(MultinomialNB(), classes=range(10))
+    assert evaluate.progressive_val_score(pairs, pipeline, metrics.MacroF1()).get() > 0.3
+
+
+def test_the_adapter_does_not_need_river() -> None:
+    assert ("river" in sys.modules) == (RiverClassifier.__mro__[1] is not object)
