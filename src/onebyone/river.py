@@ -49,7 +49,7 @@ class RiverClassifier(Base):
         self.classifier = classifier
         self.classes = classes
         self.model: Any = deepcopy(classifier)
-        self.names: tuple[Any, ...] | None = None  # of the features, once one was seen
+        self.names: tuple[Any, ...] | None = None  # of the features, from the first sample learnt
         self.knows = hasattr(classifier, "classes_")  # what scikit-learn's classifiers have once they learnt something
 
     @property
