@@ -24,7 +24,7 @@ from onebyone.experiments.files import whole
 from onebyone.experiments.grid import read_grid
 from onebyone.experiments.run import folder_name
 from onebyone.experiments.table import read_results, render, tabulate
-from onebyone.methods import method as find_method
+from onebyone.methods import find
 from onebyone.methods import methods as all_methods
 from onebyone.options import describe
 from onebyone.streams import streams as all_streams
@@ -55,7 +55,7 @@ def _root(
 
 @app.command("run")
 def run_command(
-    method: Annotated[str, typer.Option(metavar="NAME", help="One of `onebyone methods`.")] = "ccp",
+    method: Annotated[str, typer.Option(metavar="NAME", help="`onebyone methods`, or FILE.py:NAME.")] = "ccp",
     dataset: Annotated[str, typer.Option(metavar="NAME", help="One of `onebyone datasets`.")] = "digits",
     data_dir: DataDir = None,
     classes_per_task: Annotated[int, typer.Option(metavar="S", help="Classes that arrive together.")] = 1,
@@ -201,7 +201,7 @@ def methods(
     if name is None:
         _print_registry({each: (entry.summary, entry.section) for each, entry in all_methods().items()})
         return
-    entry = find_method(name)
+    entry = find(name)
     console.print(f"{name}: {entry.summary} ({entry.section})\n")
     table = Table("--set", "default", "what it is", box=None, pad_edge=False)
     for option, kind, default, text in describe(entry.options):

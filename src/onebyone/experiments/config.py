@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from onebyone.errors import UsageError
-from onebyone.methods import Options, ReplayOptions, method
+from onebyone.methods import Options, ReplayOptions, find
 from onebyone.options import Checked, option, parse
 from onebyone.streams import Order, in_full
 
@@ -24,7 +24,7 @@ class RunConfig(Checked):
     0.01
     """
 
-    method: str = option("ccp", "one of `onebyone methods`")
+    method: str = option("ccp", "one of `onebyone methods`, or FILE.py:NAME")
     dataset: str = option("digits", "one of `onebyone datasets`")
     classes_per_task: int = option(1, "S: classes that arrive together", low=1)
     memory_per_class: int = option(20, "M: samples kept per class", low=1)
@@ -41,7 +41,7 @@ class RunConfig(Checked):
         """The method's options, checked. A method without a memory has no use for ``memory_per_class``."""
         if "memory_per_class" in self.options:
             raise UsageError("memory_per_class is an option of the run, not of the method; use --memory-per-class")
-        kind = method(self.method).options
+        kind = find(self.method).options
         texts = {name: str(value) for name, value in self.options.items()}
         if issubclass(kind, ReplayOptions):
             texts["memory_per_class"] = str(self.memory_per_class)
@@ -53,7 +53,7 @@ class RunConfig(Checked):
         >>> RunConfig().arrival(), RunConfig(stream="returning:periods=2").arrival()
         ('class-incremental:imbalance=1.0', 'returning:imbalance=1.0,periods=2')
         """
-        shuffled = method(self.method).learner.stream == "iid"
+        shuffled = find(self.method).learner.stream == "iid"
         own = "iid" if shuffled else "class-incremental"
         found = in_full(own if self.stream == AUTO else self.stream)
         if shuffled and not found.startswith("iid:"):

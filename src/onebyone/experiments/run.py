@@ -23,7 +23,7 @@ from onebyone.experiments import checkpoint
 from onebyone.experiments.checkpoint import Progress
 from onebyone.experiments.config import RunConfig, short_hash
 from onebyone.experiments.files import whole
-from onebyone.methods import method
+from onebyone.methods import find
 
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"
@@ -51,7 +51,7 @@ class Run:
 
     def __init__(self, config: RunConfig, data: Dataset, out: Path | None = None) -> None:
         device = choose_device(config.device)
-        entry = method(config.method)
+        entry = find(config.method)
         self.config = config.resolved(device.type, data.fingerprint)
         self.data = data.to(device)
         self.stream = streams.create(
@@ -233,8 +233,9 @@ def folder_name(config: RunConfig) -> str:
     'er-digits-s1-m20-seed3-...'
     """
     record = config.record()
+    method = config.method.rpartition(":")[2]  # without the place of one that is not installed
     stream = f"-{record['stream'].partition(':')[0]}" if "stream" in record else ""
-    readable = f"{config.method}-{config.dataset}{stream}-s{config.classes_per_task}-m{config.memory_per_class}"
+    readable = f"{method}-{config.dataset}{stream}-s{config.classes_per_task}-m{config.memory_per_class}"
     return f"{readable}-seed{config.seed}-{short_hash(record)}"
 
 

@@ -17,6 +17,7 @@ from onebyone.experiments.files import forget_error
 from onebyone.experiments.grid import plan
 from onebyone.experiments.run import RESULT, Interrupted, stop_signal, tidy
 from onebyone.experiments.workers import Data, Ended, Failed, Moved, Standing, Task, Teller, cores, sentence, spread
+from onebyone.methods import find
 
 PACK_WIDTH = 16  # runs at once on a GPU
 
@@ -47,7 +48,8 @@ def sweep(
     """Do all these runs, or what is left of them, each in a folder of its own under ``out``; outcomes by folder.
 
     ``jobs`` runs go on at once: on a GPU in this process, on the CPU in as many others. Those import the script that
-    calls this, which therefore has to be under ``if __name__ == "__main__":``. The device of the configurations is
+    calls this, which therefore has to be under ``if __name__ == "__main__":``, and what registers the methods, which
+    therefore has to be a module or file. The device of the configurations is
     not looked at.
 
     >>> import tempfile
@@ -63,7 +65,13 @@ def sweep(
     place = choose_device(device)
     runs = plan(configs, place.type)
     watcher = watcher or Watcher()
-    task = Task(Path(out), Path(data_dir) if data_dir is not None else None, str(place), checkpoint_every)
+    task = Task(
+        Path(out),
+        Path(data_dir) if data_dir is not None else None,
+        str(place),
+        checkpoint_every,
+        frozenset(find(config.method).learner.__module__ for config in runs.values()),
+    )
     data = cache(task.data)
     outcomes: dict[str, Result | Failed] = {}
     for name, config in runs.items():

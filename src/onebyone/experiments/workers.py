@@ -27,6 +27,7 @@ from onebyone.evaluation import Result
 from onebyone.experiments.config import RunConfig
 from onebyone.experiments.files import forget_error, leave_error, sole_use
 from onebyone.experiments.run import Interrupted, Listener, Run
+from onebyone.methods import load as load_methods
 
 TELL_SECONDS = 0.3  # between two reports of one run
 
@@ -52,6 +53,7 @@ class Task:
     data_dir: Path | None
     device: str
     checkpoint_every: int
+    places: frozenset[str] = frozenset()  # what registers the methods
 
     def data(self, dataset: str, held_out: bool) -> Dataset:
         """The data as they are to be learnt, on the device."""
@@ -218,6 +220,8 @@ def work(connection: Connection, task: Task, threads: int) -> None:
             os._exit(1)
 
     threading.Thread(target=listen, daemon=True).start()
+    for place in task.places:
+        load_methods(place)
     data = cache(task.data)
     while (job := jobs.get()) is not None:
         outcome: Result | Failed | None = None  # of a run that was stopped

@@ -11,7 +11,7 @@ from onebyone.methods import er_ace  # noqa: F401
 from onebyone.methods import supbyol  # noqa: F401
 from onebyone.methods import ccp  # noqa: F401
 from onebyone.methods.base import Learner, Options, ReplayLearner, ReplayOptions
-from onebyone.methods.registry import create, method, methods, register
+from onebyone.methods.registry import create, find, load, method, methods, register
 
 __all__ = [
     "Learner",
@@ -19,6 +19,8 @@ __all__ = [
     "ReplayLearner",
     "ReplayOptions",
     "create",
+    "find",
+    "load",
     "method",
     "methods",
     "register",
