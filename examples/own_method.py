@@ -1,4 +1,7 @@
-"""A method of your own: experience replay with smoothed labels, known by name like any other."""
+"""A method of your own: experience replay with smoothed labels, known by name like any other.
+
+It is known to this script, and to the command line as: onebyone run --method examples/own_method.py:smooth-er
+"""
 
 from dataclasses import dataclass
 
@@ -10,6 +13,7 @@ from onebyone.methods import ReplayOptions, register
 from onebyone.methods.base import Encoded
 from onebyone.methods.heads import LinearReplay
 from onebyone.options import option
+from onebyone.testing import check_learner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -17,7 +21,7 @@ class SmoothOptions(ReplayOptions):
     smoothing: float = option(0.1, "how much of the label is spread over all classes", low=0, high=1)
 
 
-@register("smooth-er", SmoothOptions, section="not in the paper")
+@register("smooth-er", SmoothOptions)
 class SmoothER(LinearReplay[SmoothOptions]):
     """ER with smoothed labels on the incoming samples."""
 
@@ -26,6 +30,8 @@ class SmoothER(LinearReplay[SmoothOptions]):
         return F.cross_entropy(logits, incoming.y, label_smoothing=self.options.smoothing)
 
 
-for method in ("er", "smooth-er"):
-    result = run(RunConfig(method=method, classes_per_task=2))
-    print(f"{method:<10} {100 * result.accuracy:.1f} %")
+if __name__ == "__main__":
+    check_learner(SmoothER)  # says in words what is wrong with it, if anything is
+    for method in ("er", "smooth-er"):
+        result = run(RunConfig(method=method, classes_per_task=2))
+        print(f"{method:<10} {100 * result.accuracy:.1f} %")

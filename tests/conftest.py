@@ -1,6 +1,5 @@
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,9 @@ from torch import Tensor
 
 from onebyone import Dataset, create, load
 from onebyone.cli import main
-from onebyone.data import CropFlip
 from onebyone.methods import ReplayLearner
 from onebyone.methods.base import Encoded
+from onebyone.testing import situations
 
 torch.set_num_threads(1)  # several pytest workers share few cores
 settings.register_profile("tests", deadline=None, derandomize=True, max_examples=40)
@@ -26,12 +25,9 @@ def digits() -> Dataset:
 
 
 @pytest.fixture(scope="session")
-def few(digits: Dataset) -> Dataset:
-    """Twelve training digits a class, in order of class, and a tenth of the test set; cropped, as digits are not."""
-    keep = torch.cat([(digits.train_y == label).nonzero().flatten()[:12] for label in range(10)])
-    train_x, train_y = digits.train_x[keep], digits.train_y[keep]
-    test_x, test_y, crop = digits.test_x[::10], digits.test_y[::10], CropFlip(padding=1, flip=False)
-    return replace(digits, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, augmentation=crop)
+def few() -> Dataset:
+    """The digits of the contract: twelve a class."""
+    return situations.few()
 
 
 @pytest.fixture(scope="session")

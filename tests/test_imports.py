@@ -19,7 +19,7 @@ ORDER = [
     ["streams", "memory", "nets"],
     ["methods"],
     ["engine"],
-    ["evaluation"],
+    ["evaluation", "testing"],
     ["experiments"],
     ["cli"],
     ["__main__"],

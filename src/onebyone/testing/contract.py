@@ -1,0 +1,91 @@
+"""All rules, with all options, on all streams."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from onebyone.errors import UsageError
+from onebyone.methods import method, methods
+from onebyone.methods.registry import AnyLearner
+from onebyone.testing import rules
+from onebyone.testing.situations import (
+    BACK,
+    ONE_BY_ONE,
+    SITUATIONS,
+    Method,
+    bounds,
+    joined,
+    memory_sizes,
+    variations,
+)
+from onebyone.testing.words import run
+
+Check = Callable[[], None]
+
+
+def check_learner(learner: str | type[AnyLearner]) -> None:
+    """Check a registered method, given by its name or class; the first thing that is wrong is raised as a sentence.
+
+    Every stream it may meet, every choice of its options, static shapes, memory, answers, random numbers and resuming:
+    a method that passes can be used wherever one of this package can. It takes some seconds, on the CPU.
+
+    A kind of data that the method cannot learn it may refuse with a ``UsageError`` when it is made.
+
+    >>> check_learner("finetune")
+    """
+    for _, check in checks(learner):
+        check()
+
+
+def checks(learner: str | type[AnyLearner]) -> Iterator[tuple[str, Check]]:
+    """The checks of :func:`check_learner` with their titles, to be run one by one; what says most comes first.
+
+    >>> dict(checks("finetune"))["boundaries"]()
+    """
+    name = learner if isinstance(learner, str) else _name(learner)
+    method(name)  # an unknown one is refused as anywhere
+    for rule, title, options, *arguments in _plan(Method(name)):
+        words = ", ".join([title, *(f"{option}={value}" for option, value in options.items())])
+        yield words, partial(run, rule, words, Method(name, options), *arguments)
+
+
+def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
+    """Rules with their titles, options and further arguments."""
+    yield rules.options_are_a_dataclass, "options", {}
+    kind = subject.entry.options  # from here on they can be relied on
+    yield rules.boundaries_are_asked_for, "boundaries", {}
+    yield rules.nothing_seen_is_no_answer, "nothing seen", {}
+    for options in memory_sizes(kind):
+        for classes_per_task in (1, 2, 3):
+            yield rules.digits_are_met, f"digits, {classes_per_task} a task", options, classes_per_task
+    yield rules.random_numbers_are_its_own, "random numbers", {}
+    yield rules.something_is_learnt, "learning", {}
+    main = [options for options in ({}, {"memory_policy": "balanced", "passes": "joint"}) if subject.has(options)]
+    for options in main:
+        for fill in rules.FILLS:
+            yield rules.shapes_are_static, f"shapes, memory {fill}", options, fill
+            yield rules.no_value_is_looked_at, f"values, memory {fill}", options, fill
+        for how in ("state_dict", "copy", "seed"):
+            yield rules.the_state_is_all, f"going on, same {how}", options, how
+        yield rules.answers_change_nothing, "answering", options
+    for title, situation in SITUATIONS.items():
+        if subject.has(situation.options):
+            yield rules.situation_is_met, title, situation.options, situation
+    for options in [*variations(kind), *joined(kind)]:
+        if options not in main:
+            yield rules.shapes_are_static, "shapes, memory full", options, "full"
+            yield rules.no_value_is_looked_at, "values, memory full", options, "full"
+    for options in variations(kind)[1:]:
+        yield rules.the_state_is_all, "going on, same state_dict", options, "state_dict"
+    for options in [*variations(kind)[1:], *joined(kind), *bounds(kind)]:
+        for title in (BACK, ONE_BY_ONE):
+            yield rules.situation_is_met, title, options, SITUATIONS[title]
+
+
+def _name(learner: type[AnyLearner]) -> str:
+    for name, entry in methods().items():
+        if entry.learner is learner:
+            return name
+    raise UsageError(f"{learner.__name__} is not registered; put @register(NAME, OPTIONS) above it")

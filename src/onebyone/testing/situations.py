@@ -1,0 +1,151 @@
+"""What a learner is made of and what it meets: choices of options, kinds of data, streams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from typing import Any, Literal, get_args, get_origin, get_type_hints
+
+import torch
+from torch import Tensor
+
+from onebyone import streams
+from onebyone.data import CropFlip, Dataset, Spec, load
+from onebyone.methods import Options, ReplayOptions, create, method
+from onebyone.methods.registry import AnyLearner, Entry
+
+Batch = tuple[Tensor, Tensor]
+Tasks = list[list[Batch]]
+
+
+@dataclass(frozen=True)
+class Method:
+    """A method with some of its options chosen."""
+
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def entry(self) -> Entry:
+        return method(self.name)
+
+    def has(self, options: Iterable[str]) -> bool:
+        return set(options) <= {item.name for item in fields(self.entry.options)}
+
+    def make(self, spec: Spec | None = None, seed: int = 0, memory_per_class: int | None = None) -> AnyLearner:
+        """A learner, for digits if nothing else is said, with a memory of that size if it has one."""
+        options = dict(self.options)
+        if memory_per_class is not None and self.has(["memory_per_class"]):
+            options.setdefault("memory_per_class", memory_per_class)
+        return create(self.name, spec or few().spec, seed=seed, **options)
+
+
+# Choices of options, found in their types.
+
+
+def variations(options: type[Options]) -> list[dict[str, Any]]:
+    """The defaults, and every other choice of an option that has a few.
+
+    >>> variations(Options)
+    [{}, {'augment': False}, {'channels_last': False}]
+    """
+    hints = get_type_hints(options)
+    found: list[dict[str, Any]] = [{}]
+    for item in fields(options):
+        hint = hints[item.name]
+        values = get_args(hint) if get_origin(hint) is Literal else (True, False) if hint is bool else ()
+        found += [{item.name: value} for value in values if value != item.default]
+    return found
+
+
+def joined(options: type[Options]) -> list[dict[str, Any]]:
+    """The same choices with joint passes, where there are such.
+
+    >>> {"memory_policy": "balanced", "passes": "joint"} in joined(ReplayOptions), joined(Options)
+    (True, [])
+    """
+    found = variations(options)
+    if {"passes": "joint"} not in found:
+        return []
+    return [choice | {"passes": "joint"} for choice in found if choice and "passes" not in choice]
+
+
+def bounds(options: type[Options]) -> list[dict[str, Any]]:
+    """Every number at the lowest and at the highest value it may have.
+
+    >>> {"replay_size": 1} in bounds(ReplayOptions)
+    True
+    """
+    hints = get_type_hints(options)
+    limits = [(item.name, item.metadata.get(end)) for item in fields(options) for end in ("low", "high")]
+    return [{name: hints[name](limit)} for name, limit in limits if limit is not None]
+
+
+def memory_sizes(options: type[Options]) -> list[dict[str, Any]]:
+    return [{"memory_per_class": size} for size in (1, 5, 20)] if issubclass(options, ReplayOptions) else [{}]
+
+
+# Data and streams.
+
+
+@cache
+def few() -> Dataset:
+    """Twelve training digits a class, in order of class, and a tenth of the test set; cropped, as digits are not."""
+    digits = load("digits")
+    keep = torch.cat([(digits.train_y == label).nonzero().flatten()[:12] for label in range(10)])
+    train_x, train_y = digits.train_x[keep], digits.train_y[keep]
+    test_x, test_y, crop = digits.test_x[::10], digits.test_y[::10], CropFlip(padding=1, flip=False)
+    return replace(digits, train_x=train_x, train_y=train_y, test_x=test_x, test_y=test_y, augmentation=crop)
+
+
+def tasks_of(data: Dataset, stream: streams.Stream) -> Tasks:
+    return [
+        [(data.train_x[index], data.train_y[index]) for index in task.batches(stream.batch_size)]
+        for task in stream.tasks
+    ]
+
+
+@dataclass(frozen=True)
+class Situation:
+    """Samples of these labels in batches; a task for each class that comes, also for one that comes back."""
+
+    labels: tuple[int, ...] = (0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2)
+    size: int = 4  # of a batch
+    spec: Spec | None = None  # that of digits if there is none
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def tasks(self) -> Tasks:
+        x, y = few().train_x[: len(self.labels)], torch.tensor(self.labels)
+        if self.spec:
+            generator = torch.Generator().manual_seed(0)
+            x = torch.randn(len(y), *self.spec.shape, generator=generator) + y.reshape(-1, *[1] * len(self.spec.shape))
+        ends = [i for i in range(1, len(y)) if y[i] != y[i - 1]]
+        return [
+            list(zip(part.split(self.size), labels.split(self.size), strict=True))
+            for part, labels in zip(x.tensor_split(ends), y.tensor_split(ends), strict=True)
+        ]
+
+
+VECTORS, IMAGES, PIXELS = (Spec(shape, 4, torch.float32) for shape in ((20,), (3, 6, 6), (3, 1, 1)))
+
+BACK, ONE_BY_ONE = "a class comes back", "one by one"
+
+SITUATIONS = {
+    BACK: Situation(),
+    ONE_BY_ONE: Situation(size=1),
+    "one by one, mixed": Situation((0, 1, 2, 1, 0, 0, 1), size=1),
+    "one class": Situation((3,) * 20),
+    "batches above the memory": Situation((1,) * 30 + (2,) * 30, size=25, options={"memory_per_class": 1}),
+    "many drawn from few": Situation(options={"memory_per_class": 1, "replay_size": 30}),
+    "a small balanced memory": Situation(
+        (0,) * 12 + (1,) * 9 + (0,) * 3, options={"memory_policy": "balanced", "memory_per_class": 1}
+    ),
+    "vectors": Situation(spec=VECTORS),
+    "vectors one by one": Situation(spec=VECTORS, size=1),
+    "float images": Situation(spec=IMAGES),
+    "float images as they are": Situation(spec=IMAGES, options={"augment": False}),
+    "single pixels one by one": Situation(spec=PIXELS, size=1, options={"augment": False}),
+    "two classes there are": Situation((0, 0, 0, 1, 1, 1), spec=Spec((1, 8, 8), 2, torch.float32)),
+    "a last batch of one, down to one pixel": Situation((0,) * 5 + (1,) * 9, options={"encoder": "resnet18"}),
+}

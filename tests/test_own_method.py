@@ -1,0 +1,194 @@
+"""Methods that are not of this package: found by place or by entry point, run, swept and resumed by name."""
+
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from onebyone import UsageError, create, load
+from onebyone.evaluation import Result
+from onebyone.experiments import Listener, RunConfig, run
+from onebyone.experiments.grid import expand
+from onebyone.experiments.run import folder_name
+from onebyone.experiments.sweep import sweep
+from onebyone.methods import ReplayOptions, find, methods, register, registry
+from onebyone.methods.er import ER
+from onebyone.testing import check_learner
+
+Call = Callable[..., tuple[int, str, str]]
+OWN = Path(__file__).parent / "own_method.py"
+MEANS = f"{OWN}:means"
+SMOOTH = Path(__file__).parent.parent / "examples" / "own_method.py"
+
+
+@pytest.fixture(autouse=True)
+def _same_methods_after(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    registry._load_plugins()
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    yield
+    for name, module in list(sys.modules.items()):
+        file = str(getattr(module, "__file__", None))
+        if file in (str(OWN), str(SMOOTH)) or file.startswith(str(tmp_path)):
+            del sys.modules[name]
+
+
+def test_thirty_lines_pass_the_contract() -> None:
+    assert len(OWN.read_text().splitlines()) <= 30
+    check_learner(find(MEANS).learner)
+
+
+def test_on_the_command_line(onebyone: Call, tmp_path: Path) -> None:
+    words = ("run", "--method", MEANS, "--classes-per-task", 2, "--set", "augment=no")
+    code, out, err = onebyone(*words)
+    assert (code, err) == (0, "")
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.startswith("means-digits-s2-m20-seed0-")
+    assert yaml.safe_load((folder / "config.yaml").read_text())["method"] == MEANS
+    assert Result.read(folder / "result.json").accuracy > 0.2  # by guessing: 0.1
+    assert onebyone(*words) == (0, out, "")  # found again
+    assert onebyone("methods", MEANS)[1].startswith(f"{MEANS}: The mean")
+
+
+def test_a_relative_path_will_do(onebyone: Call, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN.read_text())
+    code, _, err = onebyone("run", "--method", "mine.py:means", "--batch-size", 100)
+    assert (code, err) == (0, "")
+
+
+def test_in_a_sweep(onebyone: Call, tmp_path: Path) -> None:
+    """Worker processes know nothing of this one."""
+    grid = {"method": ["finetune", MEANS, f"{SMOOTH}:smooth-er"], "classes_per_task": 5, "batch_size": 50}
+    (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid))
+    code, out, err = onebyone("sweep", "grid.yaml", "--jobs", 2, "--device", "cpu")
+    assert (code, err) == (0, "")
+    assert "3 of 3 runs are finished" in out
+    found = {path.parent.name.split("-digits")[0]: Result.read(path) for path in tmp_path.rglob("result.json")}
+    assert found.keys() == {"finetune", "means", "smooth-er"}
+    assert found["means"].accuracy == run(RunConfig(**{**grid, "method": MEANS})).accuracy  # type: ignore[arg-type]
+
+
+def test_in_a_sweep_by_its_name_alone(tmp_path: Path) -> None:
+    """As a script or notebook does it that has imported the method."""
+    registry.load(str(OWN))
+    (outcome,) = sweep(expand({"method": "means", "batch_size": 50}), tmp_path, device="cpu").values()
+    assert isinstance(outcome, Result), outcome
+    assert create("means", load("digits").spec).spec.num_classes == 10
+
+
+def test_it_is_resumed(tmp_path: Path) -> None:
+    class Crash(Listener):
+        def stepped(self, task: int, samples: int) -> None:
+            if task == 3:
+                raise KeyError("crash")
+
+    config = RunConfig(method=MEANS, classes_per_task=2)
+    with pytest.raises(KeyError):
+        run(config, out=tmp_path, checkpoint_every=10, listener=Crash())
+    assert (tmp_path / "checkpoint.safetensors").exists()
+    assert run(config, out=tmp_path).accuracy_matrix == run(config).accuracy_matrix
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("nowhere.py:means", "there is no file nowhere.py"),
+        ("nowhere:means", "there is no module 'nowhere'; install it, or give the path of a file.py"),
+        ("onebyone.nowhere:means", "there is no module 'onebyone.nowhere'"),
+        ("..nowhere:means", "there is no module '..nowhere'"),
+        (f"{OWN}:mean", "unknown method 'mean'; did you mean 'means'?"),
+        (f"{OWN}:", "unknown method ''"),
+    ],
+)
+def test_a_wrong_place_is_refused(place: str, message: str, onebyone: Call) -> None:
+    code, out, err = onebyone("run", "--method", place)
+    assert (code, out) == (2, "")
+    assert err.startswith(f"onebyone: {message}")
+
+
+def test_a_module_that_lacks_another_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "lacking.py").write_text("import not_installed")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="not_installed"):
+        find("lacking:means")
+    with pytest.raises(ModuleNotFoundError, match="not_installed"):
+        find(f"{tmp_path / 'lacking.py'}:means")
+    assert str(tmp_path / "lacking.py") not in sys.modules  # it is tried again
+
+
+def test_create_imports_nothing(tmp_path: Path) -> None:
+    """What a saved file names as its method must not become code that runs."""
+    with pytest.raises(UsageError, match="unknown method"):
+        create(MEANS, load("digits").spec)
+
+
+def test_a_name_is_given_once() -> None:
+    class Other(ER):
+        """Not ER."""
+
+    with pytest.raises(UsageError, match=r"a method named 'er' is there already \(onebyone.methods.er.ER\)"):
+        register("er", ReplayOptions)(Other)
+    register("other", ReplayOptions)(Other)
+    register("other", ReplayOptions)(Other)  # a cell of a notebook that is run again
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a:b", "a b"])
+def test_a_name_that_cannot_name_a_folder_is_refused(name: str) -> None:
+    with pytest.raises(UsageError, match="cannot be the name of a method; use letters"):
+        register(name, ReplayOptions)
+
+
+def test_the_place_does_not_name_the_folder() -> None:
+    assert folder_name(RunConfig(method="/a/b.py:means")).startswith("means-digits-")
+    assert folder_name(RunConfig(method="/a/b.py:means")) != folder_name(RunConfig(method="/a/c.py:means"))
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str, str], None]:
+    """Put a package with an entry point where Python finds it, as pip does."""
+
+    def put(name: str, value: str, text: str) -> None:
+        module = value.split(":")[0]
+        (tmp_path / f"{module}.py").write_text(textwrap.dedent(text))
+        info = tmp_path / f"{module}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+        (info / "entry_points.txt").write_text(f"[onebyone.methods]\n{name} = {value}\n")
+
+    monkeypatch.syspath_prepend(tmp_path)
+    registry._load_plugins.cache_clear()
+    return put
+
+
+def test_an_installed_package_is_found_by_name(install: Any, onebyone: Call) -> None:
+    install("means", "installed:Means", OWN.read_text())
+    assert "means" not in registry._METHODS  # nothing is imported before it is asked for
+    assert find("means").learner.__module__ == "installed"
+    assert list(methods())[-1] == "means"
+    assert "means     The mean direction" in onebyone("methods")[1]
+    grid = {"method": "means", "batch_size": 50}
+    (outcome,) = sweep(expand(grid), "swept", device="cpu").values()
+    assert isinstance(outcome, Result), outcome
+
+
+@pytest.mark.parametrize(
+    ("value", "text", "reason"),
+    [
+        ("broken_a", "1 / 0", "division by zero"),
+        ("broken_b:Means", "", "has no attribute 'Means'"),
+        ("broken_c", "", "it registers no method named 'mine'"),
+        ("broken_d", "import not_installed", "No module named 'not_installed'"),
+    ],
+)
+def test_a_broken_package_is_named_and_breaks_nothing(install: Any, value: str, text: str, reason: str) -> None:
+    install("mine", value, text)
+    package = value.split(":")[0]
+    assert any(point.name == "mine" for point in metadata.entry_points(group="onebyone.methods"))
+    with pytest.warns(UserWarning, match=rf"the method 'mine' of {package} cannot be used \(.*{reason}"):
+        assert "ccp" in methods()
+    with pytest.raises(UsageError, match="unknown method 'mine'"):
+        find("mine")
