@@ -107,6 +107,6 @@ def class_means(z: Tensor, member: Tensor, weight: Tensor) -> tuple[Tensor, Tens
     >>> means.flatten(), present
     (tensor([0., 2., 0.]), tensor([False,  True, False]))
     """
-    share = member * weight[:, None]
+    share = (member * weight[:, None]).to(z)
     count = share.sum(0)
     return share.T @ z / count.clamp(min=1)[:, None], count > 0
