@@ -11,6 +11,7 @@ from onebyone.methods import er_ace  # noqa: F401
 from onebyone.methods import supbyol  # noqa: F401
 from onebyone.methods import ccp  # noqa: F401
 from onebyone.methods.base import Learner, Options, ReplayLearner, ReplayOptions
+from onebyone.methods.growth import grown
 from onebyone.methods.registry import create, find, load, method, methods, register
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ReplayOptions",
     "create",
     "find",
+    "grown",
     "load",
     "method",
     "methods",

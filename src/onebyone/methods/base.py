@@ -37,6 +37,7 @@ class ReplayOptions(Options):
     """What every method with a memory can be told."""
 
     memory_per_class: int = option(20, "M: the memory holds M x (number of classes) samples", low=1)
+    memory_samples: int = option(0, "room for so many samples in all; 0: memory_per_class x number of classes", low=0)
     memory_policy: Policy = option("reservoir", "which samples are kept: reservoir, or balanced between classes")
     replay_size: int = option(10, "samples replayed a step (paper: 10)", low=1)
     replay_from: Literal["all", "others"] = option(
@@ -85,6 +86,7 @@ class Learner(nn.Module, ABC, Generic[O]):
         super().__init__()
         self.options = options
         self.spec = spec
+        self.seed = seed
         with seeded(seed, "weights"):  # drawn on the CPU: the same first weights on every device
             self.encoder = nets.create(options.encoder, spec.shape)
             self.build()
@@ -189,7 +191,7 @@ class ReplayLearner(Learner[R]):
         super().__init__(options, spec, seed, device)
         self.memory = memory.create(
             options.memory_policy,
-            options.memory_per_class * spec.num_classes,
+            options.memory_samples or options.memory_per_class * spec.num_classes,
             spec.shape,
             spec.dtype,
             spec.num_classes,

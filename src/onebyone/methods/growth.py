@@ -1,0 +1,32 @@
+"""Room for more classes, in a learner that goes on exactly where it was."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from onebyone.methods.registry import AnyLearner
+
+
+@torch.no_grad()
+def grown(learner: AnyLearner, num_classes: int) -> AnyLearner:
+    """A learner with room for more classes and the same life: weights, memory, counts, random generator.
+
+    It is built anew with the same options and seed, and every tensor of the old state is laid into the leading corner
+    of the new one. So a new class begins as it would in a fresh learner, and no method has to know that it can grow. A
+    memory keeps its size only where that does not hang on the number of classes: give ``memory_samples``.
+
+    >>> from onebyone import Spec, create
+    >>> learner = create("ccp", Spec(shape=(20,), num_classes=2, dtype=torch.float32), memory_samples=50)
+    >>> larger = grown(learner, 4)
+    >>> larger.prototypes.weight.shape, torch.equal(larger.prototypes.weight[:2], learner.prototypes.weight)
+    (torch.Size([4, 128]), True)
+    """
+    spec = replace(learner.spec, num_classes=num_classes)
+    larger = type(learner)(learner.options, spec, learner.seed, learner.device)
+    state = larger.state_dict()
+    for name, old in learner.state_dict().items():
+        state[name][tuple(slice(size) for size in old.shape)] = old
+    larger.load_state_dict(state)  # what was written above is all there already but the generator, which is no tensor
+    return larger.train(learner.training)

@@ -1,0 +1,89 @@
+"""Room for more classes changes nothing of what a learner is."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from onebyone import Dataset, Learner, create, methods
+from onebyone.methods import ReplayLearner, ReplayOptions, grown, method
+
+NAMES = list(methods())
+REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
+MAKINGS = [(name, {"memory_samples": 30} if name in REPLAY else {}) for name in NAMES] + [
+    (name, {"memory_samples": 30, "memory_policy": "balanced", "readout": "ncm"}) for name in REPLAY
+]
+makings = pytest.mark.parametrize(("name", "options"), MAKINGS, ids=str)
+
+
+def learner_of_three(few: Dataset, name: str, options: dict[str, Any], room: int) -> Learner[Any]:
+    """Has met the classes 0 to 2, in room for more, and was told once that a task ended."""
+    learner = create(name, replace(few.spec, num_classes=room), seed=3, **options)
+    for x, y in zip(few.train_x[:36].split(9), few.train_y[:36].split(9), strict=True):
+        learner.observe(x, y)
+        if learner.needs_boundaries and int(learner.steps) == 2:
+            learner.end_task()
+    return learner
+
+
+def corners(large: dict[str, Tensor], small: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: large[name][tuple(slice(size) for size in tensor.shape)] for name, tensor in small.items()}
+
+
+@makings
+def test_known_classes_keep_their_scores_bit_for_bit(few: Dataset, name: str, options: dict[str, Any]) -> None:
+    learner = learner_of_three(few, name, options, room=16)
+    before = {part: tensor.clone() for part, tensor in learner.state_dict().items()}
+    larger = grown(learner, 32)
+    assert torch.equal(larger.scores(few.test_x)[:, :16], learner.scores(few.test_x))
+    assert (larger.scores(few.test_x)[:, 16:] == float("-inf")).all()
+    for part, tensor in corners(larger.state_dict(), before).items():
+        assert torch.equal(tensor, before[part]), part
+    for part, tensor in learner.state_dict().items():  # the old one is left as it was
+        assert torch.equal(tensor, before[part]), part
+    assert torch.equal(larger.generator.get_state(), learner.generator.get_state())
+    assert larger.counts.sum() == learner.counts.sum()
+
+
+@makings
+def test_what_is_new_is_that_of_a_fresh_learner(few: Dataset, name: str, options: dict[str, Any]) -> None:
+    learner = learner_of_three(few, name, options, room=16)
+    larger, fresh = grown(learner, 32).state_dict(), create(name, replace(few.spec, num_classes=32), seed=3, **options)
+    for part, tensor in fresh.state_dict().items():
+        old = learner.state_dict()[part]
+        if tensor.shape != old.shape:
+            (axis,) = (axis for axis, size in enumerate(tensor.shape) if size != old.shape[axis])
+            assert torch.equal(larger[part].narrow(axis, 16, 16), tensor.narrow(axis, 16, 16)), part
+
+
+@makings
+def test_it_goes_on_learning_and_meets_the_new_classes(few: Dataset, name: str, options: dict[str, Any]) -> None:
+    learner = grown(learner_of_three(few, name, options, room=3), 6)
+    assert learner.spec.num_classes == 6
+    for x, y in zip(few.train_x[36:72].split(9), few.train_y[36:72].split(9), strict=True):
+        assert learner.observe(x, y).isfinite()
+    assert learner.counts.tolist() == [12] * 6
+    scores = learner.scores(few.test_x)
+    assert scores.isfinite().all(0).sum() >= 3  # a mean may be gone from the memory, which keeps its size
+    if isinstance(learner, ReplayLearner):
+        assert learner.memory.capacity == 30
+        assert int(learner.memory.seen) == 72
+        torch.testing.assert_close(learner.memory.filled.sum(), torch.tensor(30))
+
+
+@makings
+def test_two_that_grew_alike_stay_alike(few: Dataset, name: str, options: dict[str, Any]) -> None:
+    """Which needs the generator to go on where it was."""
+    first, second = (grown(learner_of_three(few, name, options, room=16), 32) for _ in range(2))
+    for learner in (first, second):
+        learner.observe(few.train_x[40:50], few.train_y[40:50])
+    for part, tensor in first.state_dict().items():
+        assert torch.equal(tensor, second.state_dict()[part]), part
+
+
+def test_a_memory_by_the_sample_does_not_hang_on_the_classes(few: Dataset) -> None:
+    learner = create("er", few.spec, memory_samples=7, memory_per_class=100)
+    assert isinstance(learner, ReplayLearner)
+    assert learner.memory.capacity == 7
