@@ -14,12 +14,12 @@ PACKAGE = Path(onebyone.__file__).parent
 # The rooms in the order of DESIGN.md; those of one row do not know each other.
 ORDER = [
     ["errors", "seeding"],
-    ["options", "river"],
+    ["options", "files", "river"],
     ["data"],
     ["streams", "memory", "nets"],
     ["methods"],
     ["engine"],
-    ["evaluation", "testing"],
+    ["evaluation", "estimator", "testing"],
     ["experiments"],
     ["cli"],
     ["__main__"],

@@ -6,10 +6,10 @@ from torch import nn
 
 from onebyone import nets
 from onebyone.errors import UsageError
-from onebyone.nets import CosineHead, cosine, multilayer, unit
-from onebyone.nets.normalization import LoneBatchNorm1d, LoneBatchNorm2d
+from onebyone.nets import Adapted, CosineHead, cosine, multilayer, unit
+from onebyone.nets.normalization import LoneBatchNorm1d, LoneBatchNorm2d, Standardize
 
-ENCODERS = {"resnet18": 160, "conv": 64, "mlp": 128}
+ENCODERS = {"resnet18": 160, "conv": 64, "mlp": 128, "scaled-mlp": 128}
 SHAPES = [(1, 8, 8), (3, 32, 32), (1, 28, 28), (3, 84, 84), (4, 9, 17), (2, 1, 1)]
 
 
@@ -130,3 +130,42 @@ def test_cosine_head() -> None:
     torch.testing.assert_close(head.weight.norm(dim=1), torch.ones(4))
     torch.testing.assert_close(head(features), cosine(features, head.weight, 0.5))
     torch.testing.assert_close(head(features), head(7 * features))
+
+
+@pytest.mark.parametrize("sizes", [[30], [1] * 30, [1, 9, 20]], ids=str)
+def test_standardize_knows_mean_and_spread_of_all_it_was_shown(sizes: list[int]) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(30, 4) * torch.tensor([1e-6, 1.0, 1e4, 0.0]) + torch.tensor([1.0, -2.0, 3e6, 0.1])
+    x[:, 0] -= 1
+    scale = Standardize((4,))
+    for part in x.split(sizes):
+        answer = scale(part)
+        assert answer.isfinite().all()
+    torch.testing.assert_close(scale.mean, x.mean(0), rtol=1e-5, atol=1e-9)
+    torch.testing.assert_close(scale.variance[:3], x.var(0, correction=0)[:3], rtol=1e-3, atol=0.0)
+    seen = {name: tensor.clone() for name, tensor in scale.state_dict().items()}
+    answer = scale.eval()(x)
+    torch.testing.assert_close(answer[:, :3].std(0, correction=0), torch.ones(3), rtol=1e-3, atol=0.0)
+    assert answer[:, 3].abs().max() < 1e-6  # a constant is centred, and its rounding is not blown up
+    assert all(torch.equal(tensor, seen[name]) for name, tensor in scale.state_dict().items())
+
+
+def test_a_module_as_an_encoder() -> None:
+    module = nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5), nn.Dropout())
+    encoder = Adapted(module, (3, 8, 8))
+    assert encoder.width == 5 * 6 * 6
+    assert encoder(torch.rand(4, 3, 8, 8)).shape == (4, encoder.width)
+    assert encoder.training
+    assert encoder.module[1].num_batches_tracked == 1  # asking for the width left no trace
+    copy, x = nets.create(encoder, (3, 8, 8)), torch.rand(2, 3, 8, 8)
+    assert copy is not encoder
+    assert torch.equal(copy.eval()(x), encoder.eval()(x))
+
+
+def test_a_frozen_module_does_not_change() -> None:
+    encoder = Adapted(nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Dropout()), (3,), frozen=True)
+    before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+    x = torch.rand(7, 3)
+    assert torch.equal(encoder.train()(x), encoder(x))
+    assert not any(weight.requires_grad for weight in encoder.parameters())
+    assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())

@@ -19,9 +19,9 @@ from onebyone import Dataset, UsageError, create, methods, streams
 from onebyone.evaluation import Result, metrics
 from onebyone.experiments import Listener, RunConfig, run
 from onebyone.experiments.config import short_hash
-from onebyone.experiments.files import whole
 from onebyone.experiments.grid import plan
 from onebyone.experiments.run import folder_name
+from onebyone.files import whole
 from onebyone.methods import method
 from onebyone.streams import Stream, Task, class_incremental
 

@@ -10,10 +10,15 @@
 True
 """
 
+from typing import TYPE_CHECKING, Any
+
 from onebyone.data import Dataset, Spec, datasets, from_arrays, from_folder, load
 from onebyone.errors import UsageError
 from onebyone.methods import Learner, create, methods
 from onebyone.streams import blurry, class_incremental, gaussian, iid, returning
+
+if TYPE_CHECKING:
+    from onebyone.estimator import OnlineClassifier as OnlineClassifier
 
 __version__ = "0.1.0"
 
@@ -34,3 +39,11 @@ __all__ = [
     "methods",
     "returning",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "OnlineClassifier":  # needs scikit-learn and safetensors, which nothing else here does
+        from onebyone.estimator import OnlineClassifier
+
+        return OnlineClassifier
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
+from types import UnionType
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from onebyone.errors import UsageError, unknown
@@ -99,6 +100,8 @@ def _check(item: Field[Any], value: Any, hint: Any) -> None:
         if value not in get_args(hint):
             raise unknown(name, str(value), get_args(hint))
         return
+    if isinstance(hint, UnionType) and not isinstance(value, hint):
+        raise UsageError(f"{name} is {value!r}; it must be {_type_name(hint)}")
     if hint in (bool, int, float, str):
         allowed = (int, float) if hint is float else hint
         if not isinstance(value, allowed) or (isinstance(value, bool) and hint is not bool):  # True is an int
@@ -115,8 +118,10 @@ def _check(item: Field[Any], value: Any, hint: Any) -> None:
 def _type_name(hint: Any) -> str:
     if get_origin(hint) is Literal:
         return " | ".join(get_args(hint))
+    if isinstance(hint, UnionType):
+        return " or ".join(map(_type_name, get_args(hint)))
     names = {bool: "yes or no", int: "a whole number", float: "a number", str: "a name"}
-    return names.get(hint, str(hint))
+    return names.get(hint, f"an {hint.__name__}" if isinstance(hint, type) else str(hint))
 
 
 def _show(value: Any) -> str:

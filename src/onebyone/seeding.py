@@ -19,8 +19,12 @@ def derive(seed: int, purpose: str) -> int:
 
 
 def generator(seed: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
-    """A generator on ``device`` for one purpose of the run with this seed."""
-    return torch.Generator(device).manual_seed(derive(seed, purpose))
+    """A generator on ``device`` for one purpose of the run with this seed.
+
+    The device ``meta``, on which tensors have shapes but no values, has none: there a CPU's stands in.
+    """
+    place = "cpu" if torch.device(device).type == "meta" else device
+    return torch.Generator(place).manual_seed(derive(seed, purpose))
 
 
 @contextmanager

@@ -20,10 +20,10 @@ from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments import RunConfig, run
 from onebyone.experiments.config import AUTO
-from onebyone.experiments.files import whole
 from onebyone.experiments.grid import read_grid
 from onebyone.experiments.run import folder_name
 from onebyone.experiments.table import read_results, render, tabulate
+from onebyone.files import whole
 from onebyone.methods import find
 from onebyone.methods import methods as all_methods
 from onebyone.options import describe

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onebyone.cli.runs import DataDir, Device, Jobs, do_runs
-from onebyone.experiments.files import whole
+from onebyone.files import whole
 from onebyone.experiments.tune import from_csv, to_csv, tuning_rows, tuning_runs, winners
 from onebyone.experiments.winners import write_winners
 

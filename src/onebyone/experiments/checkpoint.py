@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from onebyone.errors import UsageError
-from onebyone.experiments.files import whole
+from onebyone.files import whole
 from onebyone.methods.registry import AnyLearner
 
 

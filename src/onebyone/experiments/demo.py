@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from onebyone.data import Dataset, load
 from onebyone.evaluation import Result
 from onebyone.experiments.config import RunConfig
-from onebyone.experiments.files import whole
 from onebyone.experiments.run import Listener, folder_name, run
+from onebyone.files import whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

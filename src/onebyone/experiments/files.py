@@ -1,16 +1,14 @@
-"""Files that are either whole or not there."""
+"""The folder of a run: used by one process at a time, and left with a word about what went wrong."""
 
 from __future__ import annotations
 
-import errno
-import os
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from onebyone.errors import UsageError
+from onebyone.files import cannot_write, whole
 
 try:
     import fcntl
@@ -19,38 +17,6 @@ except ImportError:  # not there on Windows, where folders are not locked
 
 ERROR = "error.txt"
 LOCK_SECONDS = 10.0  # an orphan of a killed sweep is gone long before
-
-
-@contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """A temporary place to write to, beside ``path``, that takes its place when the block ends well.
-
-    >>> with tempfile.TemporaryDirectory() as folder, whole(Path(folder) / "note") as place:
-    ...     _ = place.write_text("hello")
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        place = Path(name)
-        try:
-            yield place
-            with place.open("rb") as written:
-                os.fsync(written.fileno())
-            place.chmod(0o644)  # mkstemp is private; a result is for everyone who may read the folder
-            place.replace(path)
-        except BaseException:
-            with suppress(OSError):
-                place.unlink()
-            raise
-    except OSError as error:
-        raise cannot_write(path, error) from error
-
-
-def cannot_write(path: Path, error: OSError) -> UsageError:
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return UsageError(f"the disk is full, so {path} was not written; free some space or choose another --out")
-    return UsageError(f"{path} cannot be written ({error.strerror or error}); choose another --out")
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
 from onebyone.experiments import checkpoint
 from onebyone.experiments.checkpoint import Progress
 from onebyone.experiments.config import RunConfig, short_hash
-from onebyone.experiments.files import whole
+from onebyone.files import whole
 from onebyone.methods import find
 
 CHECKPOINT = "checkpoint.safetensors"

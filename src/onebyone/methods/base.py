@@ -15,7 +15,7 @@ from onebyone.data import Spec
 from onebyone.memory import Rows
 from onebyone.memory.policies import Policy
 from onebyone.methods.losses import class_means
-from onebyone.nets import cosine, unit
+from onebyone.nets import Encoder, cosine, unit
 from onebyone.options import Checked, option
 from onebyone.seeding import generator, seeded
 
@@ -25,7 +25,7 @@ class Options(Checked):
     """What every method can be told."""
 
     learning_rate: float = option(0.1, "step size of plain SGD (paper: 0.1)", above=0)
-    encoder: str = option("auto", "network: resnet18, conv, mlp, or auto (by the shape of the samples)")
+    encoder: str | Encoder = option("auto", "network: resnet18, conv, mlp, or auto (by the shape of the samples)")
     augment: bool = option(True, "crop and flip images, incoming and replayed (paper: yes)")
     channels_last: bool = option(
         True, "memory layout of convolutions on a CPU: faster there (not on a GPU, where it is not used)"

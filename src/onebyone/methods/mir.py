@@ -62,7 +62,8 @@ class MIR(LinearReplay[MIROptions]):
 
     @property
     def network(self) -> dict[str, Tensor]:
-        return {name: value for name, value in self.named_parameters() if name.startswith(("encoder.", "head."))}
+        own = (item for item in self.named_parameters() if item[0].startswith(("encoder.", "head.")))
+        return {name: value for name, value in own if value.requires_grad}  # an encoder may be frozen
 
     def forward_with(self, weights: dict[str, Tensor], view: Tensor) -> Tensor:
         """The logits this network would give with other weights; its own buffers are not touched."""

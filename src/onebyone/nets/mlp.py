@@ -7,6 +7,7 @@ from math import prod
 from torch import Tensor, nn
 
 from onebyone.nets.encoder import Encoder, register
+from onebyone.nets.normalization import Standardize
 
 
 @register("mlp")
@@ -27,3 +28,16 @@ class MLP(Encoder):
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.layers(x)
         return features
+
+
+@register("scaled-mlp")
+class ScaledMLP(MLP):
+    """The same for measurements of any unit: every value is standardised by its mean and spread so far.
+
+    >>> ScaledMLP((20,)).width
+    128
+    """
+
+    def __init__(self, shape: tuple[int, ...], width: int = 128) -> None:
+        super().__init__(shape, width)
+        self.layers.insert(0, Standardize(shape))

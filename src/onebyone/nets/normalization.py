@@ -1,7 +1,8 @@
-"""BatchNorm that also takes a batch with one value a channel."""
+"""BatchNorm that also takes a batch with one value a channel, and a scale learnt from the stream."""
 
 from __future__ import annotations
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -24,7 +25,6 @@ class _Lone(_BatchNorm):
 class LoneBatchNorm1d(_Lone, nn.BatchNorm1d):
     """For features: one sample is one value a channel.
 
-    >>> import torch
     >>> LoneBatchNorm1d(3)(torch.ones(1, 3)).shape
     torch.Size([1, 3])
     """
@@ -33,7 +33,41 @@ class LoneBatchNorm1d(_Lone, nn.BatchNorm1d):
 class LoneBatchNorm2d(_Lone, nn.BatchNorm2d):
     """For images: one sample is one value a channel where strides have left a single pixel.
 
-    >>> import torch
     >>> LoneBatchNorm2d(3)(torch.ones(1, 3, 1, 1)).shape
     torch.Size([1, 3, 1, 1])
     """
+
+
+class Standardize(nn.Module):
+    """Every value minus its mean, over its standard deviation, both of all samples that training has shown so far.
+
+    Unlike BatchNorm it does not use the batch at hand: where a batch is of one class, that would take away just what
+    tells the class from others. A value that has never varied is only centred.
+
+    >>> scale = Standardize((1,))
+    >>> scale(torch.tensor([[10.0], [30.0]]))
+    tensor([[-1.], [ 1.]])
+    >>> scale.eval()(torch.tensor([[40.0]]))
+    tensor([[2.]])
+    """
+
+    count: Tensor
+    mean: Tensor
+    variance: Tensor
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.register_buffer("count", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("variance", torch.zeros(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.training:
+            self.count += len(x)
+            share = len(x) / self.count
+            step = x.mean(0) - self.mean
+            self.variance.lerp_(x.var(0, correction=0) + (1 - share) * step.square(), share)
+            self.mean += share * step
+        spread = self.variance.sqrt()
+        varies = spread > 1e-5 * self.mean.abs()  # less is the rounding of a constant
+        return (x - self.mean) / spread.where(varies, 1.0)

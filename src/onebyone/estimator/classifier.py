@@ -1,0 +1,318 @@
+"""OnlineClassifier: the learners of this library as a scikit-learn estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from math import prod
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor, nn
+
+from onebyone.engine import choose_device
+from onebyone.errors import UsageError
+from onebyone.estimator import persistence
+from onebyone.estimator.export import export
+from onebyone.estimator.labels import Label, as_array, as_labels, in_order
+from onebyone.estimator.making import State, make_learner, making
+from onebyone.estimator.samples import Layout, as_tensor
+from onebyone.methods import grown
+from onebyone.seeding import generator
+
+Array = npt.NDArray[Any]
+
+
+class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learns a stream, a few samples at a time, and classes nobody announced.
+
+    Parameters
+    ----------
+    method : name of a method, as ``onebyone.methods()`` lists them.
+    memory : samples it may keep, or a size such as ``"3MB"`` (samples, labels and all that is kept with them, counted
+        when learning begins).
+    encoder : ``"auto"`` (by what the samples are), a name of ``onebyone.nets.encoders()``, any module that turns
+        samples into features, or the name of a model of timm (pretrained).
+    freeze_encoder : whether the encoder stays as it is.
+    options : further options of the method, as a dictionary.
+    batch_size : a call with more samples is learnt in steps of so many, in order of arrival.
+    epochs : passes over the samples in ``fit``, in random order; ``partial_fit`` learns them once, as they come.
+    augment : of images: ``"none"``, ``"crop"``, ``"crop+flip"`` (where a mirrored image is of the same class), or
+        ``"auto"``: crop, unless they are small.
+    channels : ``"first"`` or ``"last"``, where the shape of the images does not say (one axis of at most 4).
+    random_state : seed of the first weights and of all that is drawn; None for another one each time.
+    device : ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:N"``.
+    autosave : a folder. What is learnt is saved there while it goes on, so that a killed process loses at most
+        ``every`` samples; ``OnlineClassifier.load(folder)`` goes on from there.
+    every : samples between two such saves, at least ``batch_size``.
+
+    Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays, tensors or
+    lists of PIL images; one kind a classifier. Bytes (uint8) are kept as bytes and scaled, other numbers are used as
+    they are (vectors are standardised by their mean and spread so far, unless another encoder is given). Labels are of
+    any hashable type, all of one. ``classes_`` is what is known so far, sorted where labels can be.
+
+    A call that is refused, always with a ValueError, changes nothing.
+
+    >>> from onebyone import load
+    >>> digits = load("digits")
+    >>> names = np.array("zero one two three four five six seven eight nine".split())
+    >>> clf = OnlineClassifier(memory=200)
+    >>> for label in range(10):  # one class after the other
+    ...     x = digits.train_x[digits.train_y == label]
+    ...     clf = clf.partial_fit(x, [str(names[label])] * len(x))
+    >>> clf.score(digits.test_x, names[digits.test_y]) > 0.8
+    True
+    """
+
+    _state: State | None = None
+    _unsaved: int = 0  # samples learnt since the last save to ...
+    _home: str | None = None  # ... this folder
+
+    def __init__(
+        self,
+        method: str = "ccp",
+        *,
+        memory: int | str = 2000,
+        encoder: str | nn.Module = "auto",
+        freeze_encoder: bool = False,
+        options: Mapping[str, Any] | None = None,
+        batch_size: int = 10,
+        epochs: int = 3,
+        augment: str = "auto",
+        channels: str = "auto",
+        random_state: Any = 0,
+        device: str = "auto",
+        autosave: str | Path | None = None,
+        every: int = 1000,
+    ) -> None:
+        self.method = method
+        self.memory = memory
+        self.encoder = encoder
+        self.freeze_encoder = freeze_encoder
+        self.options = options
+        self.batch_size = batch_size
+        self.epochs = epochs
+        self.augment = augment
+        self.channels = channels
+        self.random_state = random_state
+        self.device = device
+        self.autosave = autosave
+        self.every = every
+
+    # Learning
+
+    def partial_fit(self, X: Any, y: Any = None, classes: Iterable[Label] | None = None) -> Self:
+        """Learn these samples, once and in this order, on top of all before; ``classes`` announces some to come."""
+        state, x, slots = self._prepare(self._state, X, y, classes)
+        self._adopt(state, X)
+        self._learn(x, slots, torch.arange(len(slots)))
+        return self
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Forget everything, then learn these samples in random order, ``epochs`` times."""
+        state, x, slots = self._prepare(None, X, y)
+        self._adopt(state, X, anew=True)
+        order = generator(state.learner.seed, "fit")
+        for _ in range(self.epochs):
+            self._learn(x, slots, torch.randperm(len(slots), generator=order))
+        return self
+
+    def _prepare(
+        self, state: State | None, X: Any, y: Any, classes: Iterable[Label] | None = None
+    ) -> tuple[State, Tensor, Tensor]:
+        """Check everything, and give the state to learn with and the samples and classes as it reads them."""
+        self._check_settings()
+        labels = as_labels(y, state.labels if state else ())
+        announced = as_labels(list(classes), labels) if classes is not None else []
+        x = as_tensor(X, self)
+        if len(x) != len(labels):
+            raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label a sample")
+        if state is None:
+            state = self._begin(Layout.of(x, self.channels))
+        else:
+            self._check_unchanged(state)
+            self._check_features(state, X)
+        x = state.layout.arrange(x)
+        known = list(dict.fromkeys([*state.labels, *announced, *labels]))
+        room = state.learner.spec.num_classes
+        while room < len(known):
+            room *= 2
+        learner = state.learner if room == state.learner.spec.num_classes else grown(state.learner, room)
+        place = {label: slot for slot, label in enumerate(known)}
+        slots = torch.tensor([place[label] for label in labels])
+        state = State(state.parameters, state.layout, known, learner)
+        return state, x.to(learner.device), slots.to(learner.device)
+
+    def _begin(self, layout: Layout) -> State:
+        seed = self.random_state
+        if not isinstance(seed, int):
+            seed = int(check_random_state(seed).randint(2**31))
+        parameters = making(self.get_params(deep=False))
+        learner = make_learner(parameters, layout, seed, choose_device(self.device))
+        return State(parameters, layout, [], learner)
+
+    def _adopt(self, state: State, X: Any, anew: bool = False) -> None:
+        """Make this the classifier's state; nothing can fail from here on."""
+        if anew or self._state is None:
+            if state.layout.axes == "vector":
+                validate_data(self, X, reset=True, skip_check_array=True)
+            self.n_features_in_ = prod(state.layout.shape)
+        if anew or self._state is None or len(state.labels) != len(self._state.labels):
+            self._columns = in_order(state.labels)
+            self.classes_ = as_array([state.labels[slot] for slot in self._columns])
+        self._state = state
+
+    def _learn(self, x: Tensor, slots: Tensor, order: Tensor) -> None:
+        learner = self._fitted().learner
+        for index in order.to(x.device).split(self.batch_size):
+            batch, classes = x[index], slots[index]
+            if learner.needs_boundaries and learner.observed.any() and not learner.observed[classes].all():
+                learner.end_task()  # a stream does not say where a task ends; a new class begins one
+            learner.observe(batch, classes)
+            if self.autosave is not None:
+                self._autosave(len(index))
+
+    # Answering
+
+    def predict(self, X: Any) -> Array:
+        """The most likely class of each sample."""
+        best = self._scores(X).argmax(1).numpy()
+        answer: Array = self.classes_[best]
+        return answer
+
+    def predict_proba(self, X: Any) -> Array:
+        """[n, classes] probabilities, the softmax of the scores, in the order of ``classes_``."""
+        return self._scores(X).softmax(1).numpy()
+
+    def decision_function(self, X: Any) -> Array:
+        """[n, classes] the learner's scores; with two classes [n], the second's minus the first's.
+
+        A class that was announced and never seen has minus infinity.
+        """
+        scores = self._scores(X).numpy()
+        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The share of samples it gets right."""
+        labels, answers = as_labels(y), self.predict(X).tolist()
+        if len(labels) != len(answers):
+            raise UsageError(f"X has {len(answers)} samples and y has {len(labels)} labels; give one label a sample")
+        right = [answer == label for answer, label in zip(answers, labels, strict=True)]
+        return float(np.average(right, weights=sample_weight))
+
+    def _scores(self, X: Any) -> Tensor:
+        """[n, classes] in the order of ``classes_``, on the CPU."""
+        state = self._fitted()
+        x = as_tensor(X, self)
+        self._check_features(state, X)
+        scores = state.learner.scores(state.layout.arrange(x).to(state.learner.device))[:, self._columns].cpu()
+        if scores.isnan().any():
+            raise UsageError("the weights are not finite, learning has diverged; lower the option learning_rate")
+        return scores
+
+    # Saving
+
+    def save(self, path: str | Path) -> None:
+        """Write all of it to one file, which is whole or not there: safetensors, with the rest as JSON inside.
+
+        An encoder that is a module of yours is saved by its weights, and has to be given again when loading.
+        """
+        persistence.write(Path(path), self._fitted(), self.get_params(deep=False), self._feature_names())
+
+    @classmethod
+    def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
+        """What was saved; the next ``partial_fit`` gives bit for bit what it would have given, on the same device.
+
+        ``path`` is a file, or a folder of ``autosave``, which goes on there. No code of the file is run, and one that
+        is damaged or was tampered with is refused with a ValueError. ``encoder`` is needed if it was a module.
+        """
+        path = Path(path)
+        file = path / persistence.FILE if path.is_dir() else path
+        state, parameters, names = persistence.read(file, cls._get_param_names(), encoder, device)
+        classifier = cls(**parameters)
+        classifier._check_settings()
+        if path.is_dir():  # a file from elsewhere never says where to write
+            classifier.autosave = classifier._home = str(path)
+        classifier._state = state
+        classifier._columns = in_order(state.labels)
+        classifier.classes_ = as_array([state.labels[slot] for slot in classifier._columns])
+        classifier.n_features_in_ = prod(state.layout.shape)
+        if names is not None:
+            classifier.feature_names_in_ = np.array(names, dtype=object)
+        return classifier
+
+    def export(self, path: str | Path) -> None:
+        """Write what answers, without what learns: ``*.onnx``, or ``*.pt2`` for ``torch.export.load``.
+
+        Samples as they come in, [n, ...] for any n, ``predict_proba`` out. The classes travel along, as JSON: in the
+        ONNX file's metadata under ``classes``, in the other as its extra file ``classes.json``.
+        """
+        export(Path(path), self._fitted(), self._columns)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of everything it keeps; a saved file has this size."""
+        return persistence.size(self._fitted(), self.get_params(deep=False), self._feature_names())
+
+    @property
+    def n_samples_seen_(self) -> int:
+        """How many samples were learnt; where to go on in a stream, after loading."""
+        return int(self._fitted().learner.counts.sum())
+
+    def _autosave(self, learnt: int) -> None:
+        """Save if the next step could make it more than ``every`` samples since the last time."""
+        folder, first = Path(self.autosave), self._home != str(self.autosave)  # type: ignore[arg-type]
+        self._unsaved += learnt
+        if first or self._unsaved + self.batch_size > self.every:
+            if first:
+                persistence.tidy(folder)
+            self.save(folder / persistence.FILE)
+            self._home, self._unsaved = str(self.autosave), 0
+
+    # Checking
+
+    def _check_settings(self) -> None:
+        for name, low in {"batch_size": 1, "epochs": 1, "every": 1}.items():
+            value = getattr(self, name)
+            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < low:
+                raise UsageError(f"{name} is {value!r}; it must be a whole number, at least {low}")
+        if self.autosave is None:
+            return
+        if self.every < self.batch_size:
+            raise UsageError(f"every is {self.every} and batch_size {self.batch_size}; a step is saved as a whole")
+        if self._home != str(self.autosave) and (Path(self.autosave) / persistence.FILE).exists():
+            raise UsageError(
+                f"{self.autosave} holds what another classifier has learnt; go on from there with "
+                "OnlineClassifier.load, or choose another folder for autosave"
+            )
+
+    def _check_unchanged(self, state: State) -> None:
+        now = making(self.get_params(deep=False))
+        changed = [name for name, value in state.parameters.items() if value != now[name]]
+        if changed:
+            raise UsageError(
+                f"{', '.join(changed)} changed since learning began; set it back, or call fit to begin anew"
+            )
+
+    def _check_features(self, state: State, X: Any) -> None:
+        if state.layout.axes == "vector":
+            validate_data(self, X, reset=False, skip_check_array=True)
+
+    def _feature_names(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    def _fitted(self) -> State:
+        check_is_fitted(self)
+        assert self._state is not None
+        return self._state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.three_d_array = True
+        return tags

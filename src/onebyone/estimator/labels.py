@@ -1,0 +1,112 @@
+"""Labels of any hashable type: as a list, as an array, and as JSON."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from onebyone.errors import UsageError
+
+Label = Hashable
+SORTED = (bool, int, float, str, tuple)  # others stay in order of arrival, as they may have no order or a partial one
+
+
+def as_labels(y: Any, known: Sequence[Label] = ()) -> list[Label]:
+    """One label a sample, as plain Python values, all of one type and of that of the ``known`` ones.
+
+    >>> as_labels(np.array([2, 1])), as_labels([("cat", 3), ("dog", 1)])
+    ([2, 1], [('cat', 3), ('dog', 1)])
+    >>> as_labels(["cat", 3])
+    Traceback (most recent call last):
+        ...
+    onebyone.errors.UsageError: y has labels of different types (int, str); give all of them one type
+    """
+    if y is None:
+        raise UsageError("OnlineClassifier requires y to be passed, but the target y is None; give one label a sample")
+    labels = list(y) if isinstance(y, (list, tuple)) else _column(y)
+    labels = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    kinds = {type(label) for label in labels} | {type(label) for label in known[:1]}
+    if len(kinds) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise UsageError(f"y has labels of different types ({names}); give all of them one type")
+    if kinds == {float} and not all(float.is_integer(label) for label in labels):  # type: ignore[arg-type]
+        raise UsageError("Unknown label type: continuous. y has labels that are not whole numbers; name the classes")
+    try:
+        hash(tuple(labels))
+    except TypeError:
+        raise UsageError(f"y has labels of type {type(labels[0]).__name__}, which cannot be hashed") from None
+    return labels
+
+
+def as_array(labels: Sequence[Label]) -> npt.NDArray[Any]:
+    """The labels as an array [n], of a type of numpy's own where that keeps them as they are.
+
+    >>> as_array(["b", "a"]), as_array([(1, 2)])
+    (array(['b', 'a'], dtype='<U1'), array([(1, 2)], dtype=object))
+    """
+    if labels and isinstance(labels[0], (bool, int, float, str)):
+        array = np.array(labels)
+        if array.tolist() == labels:
+            return array
+    array = np.empty(len(labels), dtype=object)
+    array[:] = labels
+    return array
+
+
+def in_order(labels: Sequence[Label]) -> list[int]:
+    """Where each class stands in ``labels``, in the order of ``classes_``: sorted, or as they came.
+
+    >>> in_order(["b", "c", "a"])
+    [2, 0, 1]
+    """
+    places = list(range(len(labels)))
+    if isinstance(labels[0], SORTED):
+        try:
+            return sorted(places, key=lambda place: labels[place])  # type: ignore[arg-type, return-value]
+        except TypeError:  # tuples of this and that
+            pass
+    return places
+
+
+def to_json(label: Label) -> Any:
+    """A label as JSON has it, with tuples told from lists; what JSON has not is refused."""
+    if label is None or isinstance(label, (bool, int, float, str)):
+        return label
+    if isinstance(label, tuple):
+        return {"tuple": [to_json(part) for part in label]}
+    raise UsageError(
+        f"a label of type {type(label).__name__} cannot be saved; labels that can are texts, numbers, None and tuples"
+    )
+
+
+def from_json(found: Any) -> Label:
+    """What ``to_json`` gave; anything else is a ValueError.
+
+    >>> from_json(to_json(("cat", (1, None))))
+    ('cat', (1, None))
+    """
+    match found:
+        case None | bool() | int() | float() | str():
+            return found
+        case {"tuple": [*parts]}:
+            return tuple(from_json(part) for part in parts)
+    raise UsageError(f"{found!r} is no label")
+
+
+def _column(y: Any) -> list[Label]:
+    array = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
+    if array.ndim == 2 and array.shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning
+
+        message = "A column-vector y was passed when a 1d array was expected; give y the shape [n]"
+        warnings.warn(message, DataConversionWarning, stacklevel=4)
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise UsageError(f"y has shape {array.shape}; give one label a sample, as a list or an array [n]")
+    if array.dtype.kind == "c":
+        raise UsageError("Complex data not supported: y has complex labels")
+    return array.tolist()  # type: ignore[no-any-return]

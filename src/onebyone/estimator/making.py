@@ -1,0 +1,139 @@
+"""From the classifier's parameters to a learner."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import torch
+from torch import nn
+
+from onebyone import nets
+from onebyone.data import CropFlip, Spec
+from onebyone.errors import UsageError, unknown
+from onebyone.estimator.labels import Label
+from onebyone.estimator.samples import Layout
+from onebyone.methods import ReplayLearner, ReplayOptions, create, method
+from onebyone.methods.registry import AnyLearner
+from onebyone.nets import Adapted, Encoder
+from onebyone.seeding import seeded
+
+ROOM = (
+    16  # classes there is room for at first. From here on, doubling keeps the bits of all scores (see methods/growth)
+)
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+LATER = ("batch_size", "epochs", "autosave", "every")  # parameters that may change while learning goes on
+OWN = {"memory_samples": "memory", "memory_per_class": "memory", "encoder": "encoder", "augment": "augment"}
+
+
+@dataclass(frozen=True)
+class State:
+    """All a classifier knows, in one place: it is exchanged as a whole, so a refused call leaves it as it was."""
+
+    parameters: Mapping[str, Any]  # of the constructor, as they were when learning began
+    layout: Layout
+    labels: list[Label]  # of the learner's classes 0, 1, 2, ...
+    learner: AnyLearner
+
+
+def making(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Those parameters that say what learner it is, and so must not change before learning begins anew."""
+    own = {name: value for name, value in parameters.items() if name not in LATER}
+    return own | {"options": dict(own["options"] or {})}
+
+
+def make_learner(parameters: Mapping[str, Any], layout: Layout, seed: int, device: torch.device) -> AnyLearner:
+    """A learner as these parameters of the classifier say, with room for the first classes."""
+    name, options = parameters["method"], dict(parameters["options"])
+    kind = method(name).options
+    for option, parameter in OWN.items():
+        if option in options:
+            raise UsageError(f"{option} is given as an option; use the parameter {parameter} instead")
+    spec = Spec(layout.sample_shape, ROOM, layout.dtype, augmentation(parameters["augment"], layout))
+    with seeded(seed, "weights"):
+        options["encoder"] = encoder(parameters["encoder"], layout, frozen=parameters["freeze_encoder"])
+
+    def make(**more: int) -> AnyLearner:
+        return create(name, spec, seed=seed, device=device, **options, **more)
+
+    amount = parameters["memory"]
+    samples, room = (amount, None) if isinstance(amount, Integral) else (1, number_of_bytes(amount))
+    if isinstance(amount, bool) or samples < 1:
+        raise UsageError(f"memory is {amount!r}; give the number of samples to keep, at least 1, or a size as '3MB'")
+    if not issubclass(kind, ReplayOptions):
+        return make()
+    if room is None:
+        return make(memory_samples=int(samples))
+    one, two = (memory_bytes(make(memory_samples=count)) for count in (1, 2))
+    if room < one:
+        raise UsageError(f"memory is {amount!r}, and a memory for one sample takes {one} bytes; give more")
+    return make(memory_samples=1 + (room - one) // (two - one))
+
+
+def memory_bytes(learner: AnyLearner) -> int:
+    assert isinstance(learner, ReplayLearner)
+    return learner.memory.nbytes
+
+
+def number_of_bytes(size: Any) -> int:
+    """A size such as ``3MB``, in bytes.
+
+    >>> number_of_bytes("1.5 MB")
+    1500000
+    """
+    found = re.fullmatch(r"(\d+\.?\d*) *([KMG]?B)", size.upper()) if isinstance(size, str) else None
+    if found is None:
+        raise UsageError(f"memory is {size!r}; give the number of samples to keep, or a size as '3MB' or '500KB'")
+    return int(float(found[1]) * UNITS[found[2]])
+
+
+def augmentation(kind: Any, layout: Layout) -> CropFlip:
+    """``crop`` moves an image by up to an eighth of its shorter side; whether it may be mirrored, only its owner knows.
+
+    ``auto`` crops images of at least 24 pixels. Small ones suffer: on the 8x8 digits, one class at a time, moving by a
+    single pixel cost CCP 25 points.
+
+    >>> augmentation("auto", Layout.of(torch.zeros(1, 32, 40, 3)))
+    CropFlip(padding=4, flip=False)
+    """
+    if kind not in ("auto", "none", "crop", "crop+flip"):
+        raise unknown("augment", str(kind), ["auto", "none", "crop", "crop+flip"])
+    side = min(layout.sample_shape[1:], default=0)
+    crop = side >= 24 if kind == "auto" else kind != "none"
+    return CropFlip(side // 8 if crop else 0, flip=kind == "crop+flip")
+
+
+def encoder(kind: Any, layout: Layout, *, frozen: bool, pretrained: bool = True) -> str | Encoder:
+    """What the learner's option ``encoder`` has to be: a name of ours as it is, anything else as a network."""
+    shape = layout.sample_shape
+    if kind == "auto" and layout.axes == "vector" and layout.dtype != torch.uint8:
+        kind = "scaled-mlp"  # numbers of any unit; bytes all have the same scale
+    ours = kind in ("auto", *nets.encoders()) if isinstance(kind, str) else isinstance(kind, Encoder)
+    if ours and not frozen:
+        return kind  # type: ignore[no-any-return]
+    if ours:
+        module: nn.Module = nets.create(kind, shape)
+    elif isinstance(kind, nn.Module):
+        module = kind
+    else:
+        module = _timm(str(kind), shape, pretrained)
+    return Adapted(module, shape, frozen=frozen)
+
+
+def _timm(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Module:
+    known = ["auto", *nets.encoders(), "any model of timm (pip install timm)"]
+    try:
+        import timm
+    except ImportError:
+        raise unknown("encoder", name, known) from None
+    if not timm.is_model(name):  # a name it knows, never an address to load from
+        raise unknown("encoder", name, known)
+    if len(shape) != 3:
+        raise UsageError(
+            f"encoder {name!r} reads images, and the samples are vectors of {shape[0]}; use encoder='auto'"
+        )
+    network: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=shape[0])
+    return network

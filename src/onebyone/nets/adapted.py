@@ -1,0 +1,53 @@
+"""Any module as an encoder, as it is or frozen."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+from onebyone.errors import UsageError
+from onebyone.nets.encoder import Encoder
+
+
+class Adapted(Encoder):
+    """A copy of ``module``, whose output [n, ...] is flattened to features; frozen, it never changes.
+
+    >>> Adapted(nn.Conv2d(3, 5, 8), (3, 8, 8), frozen=True).width
+    5
+    """
+
+    def __init__(self, module: nn.Module, shape: tuple[int, ...], *, frozen: bool = False) -> None:
+        super().__init__()
+        self.module = deepcopy(module)
+        self.frozen = frozen
+        if frozen:
+            self.module.requires_grad_(False)
+        self.width = self.features(shape)
+        self.train()
+
+    @torch.no_grad()
+    def features(self, shape: tuple[int, ...]) -> int:
+        """How many numbers the module makes of a sample, found by giving it two blank ones."""
+        where = next(self.module.parameters(), torch.empty(0)).device
+        try:
+            answer: Tensor = self.eval().module(torch.zeros(2, *shape, device=where))
+            fits = answer.is_floating_point() and answer.dim() > 1 and len(answer) == 2
+        except Exception as error:  # whatever somebody else's module does
+            reason = str(error).split("\n")[0]
+            raise UsageError(f"the encoder cannot read samples of shape {shape} ({reason}); give another one") from None
+        if not fits:
+            raise UsageError("the encoder must turn samples [n, ...] into floating-point features [n, ...]")
+        return answer[0].numel()
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.module(x).flatten(1)
+        return features
+
+    def train(self, mode: bool = True) -> Self:
+        super().train(mode)
+        if self.frozen:
+            self.module.eval()  # BatchNorm statistics are frozen too
+        return self

@@ -1,0 +1,494 @@
+"""OnlineClassifier: scikit-learn's contract, what may come in, and what is refused."""
+
+import pickle
+import sys
+from collections.abc import Callable
+from copy import deepcopy
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import Tensor, nn
+
+from onebyone import Dataset, OnlineClassifier, UsageError, methods
+from onebyone.estimator.labels import as_labels, from_json, to_json
+from onebyone.estimator.making import number_of_bytes
+from onebyone.estimator.samples import Layout, as_tensor
+from onebyone.methods import ReplayLearner
+
+NAMES = list(methods())
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+@parametrize_with_checks([OnlineClassifier()])
+def test_scikit_learn(estimator: OnlineClassifier, check: Callable[[OnlineClassifier], None]) -> None:
+    check(estimator)
+
+
+def state_of(clf: OnlineClassifier) -> dict[str, Any]:
+    """All that a call could change, as values."""
+    found: dict[str, Any] = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in vars(clf).items()
+        if name not in ("_state", "encoder")
+    }
+    if clf._state is not None:
+        tensors = {name: tensor.clone() for name, tensor in clf._state.learner.state_dict().items()}
+        found["labels"] = list(clf._state.labels)
+        found["tensors"] = {name: (str(t.dtype), tuple(t.shape), t.numpy().tobytes()) for name, t in tensors.items()}
+    return deepcopy(found)
+
+
+def vectors(count: int, seed: int = 0) -> tuple[Any, list[str]]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, count)
+    return (rng.normal(size=(count, 4)) + 3 * y[:, None]), [f"class {label}" for label in y]
+
+
+# What may come in
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_learns_classes_nobody_announced(digits: Dataset, name: str) -> None:
+    clf = OnlineClassifier(name, memory=100)
+    for label in (3, 1, 7):
+        mine = digits.train_y == label
+        clf.partial_fit(digits.train_x[mine][:100], [f"digit {label}"] * 100)
+    assert clf.classes_.tolist() == ["digit 1", "digit 3", "digit 7"]
+    asked = torch.isin(digits.test_y, torch.tensor([1, 3, 7]))
+    x, y = digits.test_x[asked], [f"digit {label}" for label in digits.test_y[asked].tolist()]
+    probabilities = clf.predict_proba(x)
+    np.testing.assert_allclose(probabilities.sum(1), 1, rtol=1e-5)
+    assert (clf.classes_[probabilities.argmax(1)] == clf.predict(x)).all()
+    assert (clf.decision_function(x).argmax(1) == probabilities.argmax(1)).all()
+    assert clf.n_samples_seen_ == 300
+    if name == "ccp":
+        assert clf.score(x, y) > 0.8
+
+
+@pytest.mark.parametrize(
+    ("make", "shape"),
+    [
+        (lambda x: x, (1, 8, 8)),
+        (lambda x: x[:, 0], (1, 8, 8)),
+        (lambda x: x[:, 0].numpy(), (1, 8, 8)),
+        (lambda x: x[:, 0, :, :, None].numpy(), (1, 8, 8)),
+        (lambda x: x.repeat(1, 3, 1, 1).numpy(), (3, 8, 8)),
+        (lambda x: x.repeat(1, 3, 1, 1).permute(0, 2, 3, 1).numpy(), (3, 8, 8)),
+        (lambda x: x.flatten(1).numpy(), (64,)),
+        (lambda x: [Image.fromarray(image[0].numpy()) for image in x], (1, 8, 8)),
+        (lambda x: [Image.fromarray(image[0].numpy()).convert("RGB") for image in x], (3, 8, 8)),
+        (lambda x: [Image.fromarray(image[0].numpy()).convert("RGB").convert("P") for image in x], (3, 8, 8)),
+        (lambda x: [image[0].numpy() for image in x], (1, 8, 8)),
+        (list, (1, 8, 8)),
+        (lambda x: x[:, 0].numpy()[:, ::-1], (1, 8, 8)),
+        (lambda x: x[:, :, :5, :7], (1, 5, 7)),
+    ],
+)
+def test_bytes_stay_bytes_in_any_layout(digits: Dataset, make: Callable[[Tensor], Any], shape: tuple[int, ...]) -> None:
+    y = digits.train_y[:30].numpy()
+    clf = OnlineClassifier(memory=10).partial_fit(make(digits.train_x[:30]), y)
+    assert clf._state is not None
+    learner = clf._state.learner
+    assert isinstance(learner, ReplayLearner)
+    assert learner.memory.x.shape[1:] == shape
+    assert learner.memory.x.dtype == torch.uint8
+    assert clf.predict(make(digits.test_x[:5])).dtype == y.dtype
+    assert clf.n_features_in_ == np.prod(shape)
+
+
+def test_the_same_images_in_another_layout_teach_the_same(digits: Dataset) -> None:
+    colour = digits.train_x[:30].repeat(1, 3, 1, 1)
+    first, last = OnlineClassifier(), OnlineClassifier()
+    first.partial_fit(colour, digits.train_y[:30])
+    last.partial_fit(colour.permute(0, 2, 3, 1).numpy(), digits.train_y[:30])
+    assert state_of(first)["tensors"] == state_of(last)["tensors"]
+
+
+@pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64, np.int16, bool])
+def test_other_numbers_are_used_as_they_are(kind: Any) -> None:
+    x, y = np.arange(40).reshape(10, 4).astype(kind), [0, 1] * 5
+    clf = OnlineClassifier().fit(x, y)
+    assert clf._state is not None
+    assert clf._state.learner.spec.dtype == torch.float32
+    np.testing.assert_array_equal(as_tensor(x).numpy(), x.astype(np.float32))
+
+
+@pytest.mark.parametrize("sizes", [[1] * 30, [30], [1, 10, 7, 12]], ids=str)
+@pytest.mark.parametrize("batch_size", [1, 7, 10])
+def test_a_call_is_cut_in_steps_in_order_of_arrival(batch_size: int, sizes: list[int]) -> None:
+    x, y = vectors(30)
+    clf, seen = OnlineClassifier(batch_size=batch_size), 0
+    for size in sizes:
+        clf.partial_fit(x[seen : seen + size], y[seen : seen + size])
+        seen += size
+    assert clf._state is not None
+    learner = clf._state.learner
+    assert isinstance(learner, ReplayLearner)
+    assert int(learner.steps) == sum(-(-size // batch_size) for size in sizes)
+    assert clf.n_samples_seen_ == 30
+    np.testing.assert_array_equal(learner.memory.x[:30], x.astype(np.float32))
+
+
+def test_classes_are_learnt_one_by_one_beyond_any_room() -> None:
+    rng = np.random.default_rng(0)
+    clf = OnlineClassifier(memory=60)
+    for label in range(70):
+        clf.partial_fit(rng.normal(size=(2, 3)), [f"{label:02}"] * 2)
+        assert clf.classes_.tolist() == [f"{known:02}" for known in range(label + 1)]
+    assert clf.predict_proba(rng.normal(size=(5, 3))).shape == (5, 70)
+    assert clf._state is not None
+    assert clf._state.learner.spec.num_classes == 128
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind"),
+    [
+        (["b", "a", "c"], "U"),
+        ([5, -3, 2**40], "i"),
+        ([True, False], "b"),
+        ([2.0, 1.0, 0.0], "f"),
+        ([("b", 1), ("a", 2)], "O"),
+        ([("b", 1), (2, 2)], "O"),
+        ([b"two", b"one"], "O"),
+        ([2**70, 1], "O"),
+        (["a\0", "a"], "O"),
+        ([frozenset("b"), frozenset("a"), frozenset("ab")], "O"),
+        ([None], "O"),
+    ],
+)
+def test_labels_of_any_type(labels: list[Any], kind: str) -> None:
+    x = np.eye(len(labels) + 1)[: len(labels)] * 10
+    clf = OnlineClassifier(memory=50, batch_size=1)
+    for _ in range(40):
+        clf.partial_fit(x, labels)
+    assert clf.classes_.dtype.kind == kind
+    try:
+        expected = sorted(labels) if not isinstance(labels[0], (frozenset, bytes)) else labels
+    except TypeError:
+        expected = labels
+    assert clf.classes_.tolist() == expected
+    assert clf.predict(x).tolist() == labels
+    assert clf.score(x, labels) == 1.0
+    assert clf.score(x, labels, sample_weight=range(1, len(labels) + 1)) == 1.0
+
+
+def test_labels_in_arrays_are_plain_values() -> None:
+    assert as_labels(np.array([1, 2], dtype=np.int8)) == [1, 2]
+    assert as_labels(np.array(["a", "b"], dtype=object)) == ["a", "b"]
+    assert as_labels([np.int64(3), 4]) == [3, 4]
+    assert as_labels(torch.tensor([3, 4])) == [3, 4]
+    assert {type(label) for label in as_labels([np.str_("a")])} == {str}
+
+
+def test_two_classes_have_one_decision() -> None:
+    x, y = vectors(40)
+    two = [label == "class 1" for label in y]
+    clf = OnlineClassifier().fit(x, two)
+    decision = clf.decision_function(x)
+    assert decision.shape == (40,)
+    assert ((decision > 0) == clf.predict(x)).all()
+
+
+def test_announced_classes_have_columns_and_no_chance() -> None:
+    x, y = vectors(20)
+    clf = OnlineClassifier().partial_fit(x, y, classes=["zebra", *sorted(set(y))])
+    assert clf.classes_.tolist() == [*sorted(set(y)), "zebra"]
+    assert (clf.predict_proba(x)[:, -1] == 0).all()
+    assert (clf.decision_function(x)[:, -1] == -np.inf).all()
+    clf.partial_fit(x[:3], ["zebra"] * 3)
+    assert (clf.predict_proba(x)[:, -1] > 0).all()
+
+
+def test_numbers_of_any_unit_are_learnt() -> None:
+    x, y = vectors(300)
+    units = np.array([1e-6, 1.0, 1e4, 1e9])
+    for factor in (1.0, units):
+        clf = OnlineClassifier().fit(x * factor + 5 * factor, y)
+        assert clf.score(x * factor + 5 * factor, y) > 0.9
+
+
+def test_fit_begins_anew_and_partial_fit_goes_on() -> None:
+    x, y = vectors(60)
+    clf = OnlineClassifier().partial_fit(x, ["other"] * 60).fit(x, y)
+    assert "other" not in clf.classes_
+    assert state_of(clf)["tensors"] == state_of(OnlineClassifier().fit(x, y))["tensors"]
+    assert clf.partial_fit(x, y).n_samples_seen_ == 60 * (clf.epochs + 1)
+
+
+@pytest.mark.parametrize("random_state", [0, 7, None, "state"])
+def test_seeds(random_state: Any) -> None:
+    x, y = vectors(20)
+    seeds = [np.random.RandomState(3), np.random.RandomState(3)] if random_state == "state" else [random_state] * 2
+    first, second = (OnlineClassifier(random_state=seed).fit(x, y) for seed in seeds)
+    assert (state_of(first)["tensors"] == state_of(second)["tensors"]) == (random_state is not None)
+
+
+def test_clone_pipeline_pickle_and_the_global_generator() -> None:
+    x, y = vectors(60)
+    before = torch.get_rng_state()
+    clf = OnlineClassifier("er", options={"learning_rate": 0.05}).fit(x, y)
+    assert clone(clf).get_params() == clf.get_params()
+    assert make_pipeline(StandardScaler(), clone(clf)).fit(x, y).score(x, y) > 0.8
+    other = pickle.loads(pickle.dumps(clf))
+    clf.partial_fit(x, y)
+    assert state_of(other.partial_fit(x, y)) == state_of(clf)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+# Memory
+
+
+@pytest.mark.parametrize(("text", "size"), [("3MB", 3_000_000), ("500 kb", 500_000), ("1.5GB", 1.5e9), ("70B", 70)])
+def test_sizes(text: str, size: int) -> None:
+    assert number_of_bytes(text) == size
+
+
+@pytest.mark.parametrize("policy", ["reservoir", "balanced"])
+@pytest.mark.parametrize("name", ["ccp", "der++"])
+def test_a_memory_by_size_is_as_large_as_fits(digits: Dataset, name: str, policy: str) -> None:
+    clf = OnlineClassifier(name, memory="20KB", options={"memory_policy": policy})
+    clf.partial_fit(digits.train_x[:20], digits.train_y[:20])
+    assert clf._state is not None
+    learner = clf._state.learner
+    assert isinstance(learner, ReplayLearner)
+    row = 64 + 8 + 4 * (policy == "balanced") + 4 * 16 * (name == "der++")
+    assert 20_000 - row < learner.memory.nbytes <= 20_000
+
+
+# Encoders
+
+
+def test_any_module_is_an_encoder_and_is_left_alone(digits: Dataset) -> None:
+    module = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU())
+    before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    clf = OnlineClassifier(encoder=module).partial_fit(digits.train_x[:30], digits.train_y[:30])
+    assert clf._state is not None
+    assert clf._state.learner.encoder.width == 6 * 6 * 6
+    assert all(torch.equal(tensor, before[name]) for name, tensor in module.state_dict().items())
+    own = clf._state.learner.encoder.state_dict()
+    assert not torch.equal(own["module.0.weight"], before["0.weight"])
+    clf.partial_fit(digits.train_x[:40], [100 + number for number in range(40)])  # grows
+    assert clf.score(digits.train_x[:40], digits.train_y[:40]) >= 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("encoder", ["conv", nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU())])
+def test_a_frozen_encoder_stays_as_it_is(digits: Dataset, encoder: Any, name: str) -> None:
+    clf = OnlineClassifier(name, encoder=encoder, freeze_encoder=True, memory=50)
+    clf.partial_fit(digits.train_x[:1], digits.train_y[:1])
+    assert clf._state is not None
+    before = {part: tensor.clone() for part, tensor in clf._state.learner.encoder.state_dict().items()}
+    for label in range(20):
+        clf.partial_fit(digits.train_x[label : label + 10], [label] * 10)
+    after = clf._state.learner.encoder.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(tensor, after[part]) for part, tensor in before.items())
+
+
+def test_a_model_of_timm(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in that is called as timm is: its own packages are not needed here."""
+    asked = []
+
+    def create_model(name: str, pretrained: bool, num_classes: int, in_chans: int) -> nn.Module:
+        asked.append((name, pretrained, num_classes, in_chans))
+        return nn.Sequential(nn.Conv2d(in_chans, 5, 8), nn.Flatten())
+
+    timm = ModuleType("timm")
+    timm.create_model, timm.is_model = create_model, lambda name: name == "tiny"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", timm)
+    OnlineClassifier(encoder="tiny").partial_fit(digits.train_x[:9], digits.train_y[:9])
+    assert asked == [("tiny", True, 0, 1)]
+    with pytest.raises(UsageError, match="unknown encoder 'hf-hub:somebody/thing'"):
+        OnlineClassifier(encoder="hf-hub:somebody/thing").partial_fit(digits.train_x[:9], digits.train_y[:9])
+    with pytest.raises(UsageError, match="reads images"):
+        OnlineClassifier(encoder="tiny").partial_fit([[1.0, 2.0]], [1])
+    monkeypatch.setitem(sys.modules, "timm", None)
+    with pytest.raises(UsageError, match=r"unknown encoder 'tiny'.*pip install timm"):
+        OnlineClassifier(encoder="tiny").partial_fit(digits.train_x[:9], digits.train_y[:9])
+
+
+# What is refused
+
+GOOD = np.arange(24, dtype=np.float32).reshape(6, 4), ["a", "b"] * 3
+
+
+def spoilt(value: float) -> Any:
+    x = GOOD[0].copy()
+    x[4, 2] = value
+    return x
+
+
+BAD_BATCHES: dict[str, tuple[Any, Any, str]] = {
+    "NaN": (spoilt(np.nan), GOOD[1], "X contains NaN"),
+    "infinite": (spoilt(np.inf), GOOD[1], "infinity"),
+    "NaN in a tensor": (torch.tensor(spoilt(np.nan)), GOOD[1], "NaN"),
+    "too large for float32": (GOOD[0].astype(np.float64) * 1e300, GOOD[1], "too large"),
+    "more features": (np.zeros((6, 5)), GOOD[1], "X has 5 features, but OnlineClassifier is expecting 4"),
+    "images after vectors": (np.zeros((6, 4, 4)), GOOD[1], "features|shape"),
+    "bytes after numbers": (GOOD[0].astype(np.uint8), GOOD[1], "uint8"),
+    "one sample without its axis": (GOOD[0][0], ["a"], "Expected 2D array, got 1D"),
+    "five axes": (np.zeros((1, 2, 3, 4, 5)), ["a"], "shape|features"),
+    "no samples": (GOOD[0][:0], [], "0 sample"),
+    "no samples in a tensor": (torch.zeros(0, 4), [], "0 samples"),
+    "fewer labels": (*(GOOD[0], GOOD[1][:5]), "X has 6 samples and y has 5 labels"),
+    "more labels": (GOOD[0][:5], GOOD[1], "X has 5 samples and y has 6 labels"),
+    "no labels": (GOOD[0], None, "requires y to be passed"),
+    "labels of two types": (GOOD[0], ["a", 1] * 3, "different types"),
+    "labels of another type than before": (GOOD[0], [1, 2] * 3, "different types"),
+    "labels that are lists": (GOOD[0], [["a"]] * 6, "different types|hashed"),
+    "a table of labels": (GOOD[0], np.zeros((6, 2)), "y has shape"),
+    "complex numbers": (GOOD[0] + 1j, GOOD[1], "Complex data not supported"),
+    "a complex tensor": (torch.zeros(6, 4, dtype=torch.complex64), GOOD[1], "real"),
+    "texts": ([["x", "y", "z", "w"]] * 6, GOOD[1], "could not convert"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_BATCHES)
+def test_a_bad_batch_changes_nothing(case: str) -> None:
+    x, y, message = BAD_BATCHES[case]
+    clf = OnlineClassifier(memory=20).partial_fit(*GOOD)
+    before = state_of(clf)
+    with pytest.raises(ValueError, match=message):
+        clf.partial_fit(x, y)
+    assert state_of(clf) == before
+    with pytest.raises(ValueError, match=message):
+        clf.partial_fit(x, y, classes=["new"])
+    assert state_of(clf) == before
+    if case not in ("more features", "images after vectors", "bytes after numbers") and "before" not in case:
+        fresh = OnlineClassifier(memory=20)
+        untouched = state_of(fresh)
+        for call in (fresh.partial_fit, fresh.fit, clf.fit):
+            with pytest.raises(ValueError, match=message):
+                call(x, y)
+        assert state_of(fresh) == untouched
+        assert state_of(clf) == before
+
+
+BAD_IMAGES: dict[str, tuple[Any, str]] = {
+    "another size": (np.zeros((2, 8, 9), np.uint8), r"samples of shape \(8, 9\)"),
+    "channels": (np.zeros((2, 8, 8, 3), np.uint8), r"samples of shape \(8, 8, 3\)"),
+    "vectors": (np.zeros((2, 64), np.uint8), r"samples of shape \(64,\)"),
+    "numbers after bytes": (np.zeros((2, 8, 8)), "type float32; those learnt were uint8"),
+    "of two sizes": ([np.zeros((8, 8), np.uint8), np.zeros((8, 9), np.uint8)], "different shapes"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_IMAGES)
+def test_other_images_than_before_are_refused(digits: Dataset, case: str) -> None:
+    x, message = BAD_IMAGES[case]
+    clf = OnlineClassifier(memory=20).partial_fit(digits.train_x[:9, 0], digits.train_y[:9])
+    before = state_of(clf)
+    for call in (lambda: clf.partial_fit(x, [0, 1]), lambda: clf.predict(x)):
+        with pytest.raises(UsageError, match=message):
+            call()
+    assert state_of(clf) == before
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"method": "cpp"}, "unknown method 'cpp'; did you mean 'ccp'"),
+        ({"options": {"learning_rat": 1.0}}, "unknown option of ccp 'learning_rat'; did you mean 'learning_rate'"),
+        ({"options": {"learning_rate": -1.0}}, "learning_rate is -1.0"),
+        ({"options": {"encoder": "mlp"}}, "encoder is given as an option; use the parameter encoder"),
+        ({"options": {"memory_samples": 5}}, "use the parameter memory"),
+        ({"memory": 0}, "memory is 0"),
+        ({"memory": True}, "memory is True"),
+        ({"memory": 2.5}, "memory is 2.5"),
+        ({"memory": "plenty"}, "memory is 'plenty'"),
+        ({"memory": "10B"}, "a memory for one sample takes"),
+        ({"encoder": "resnet99"}, "unknown encoder 'resnet99'"),
+        ({"encoder": nn.Linear(9, 2)}, "cannot read samples of shape"),
+        ({"encoder": nn.Flatten(0)}, "must turn samples"),
+        ({"encoder": "conv"}, "reads images"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"epochs": 1.5}, "epochs is 1.5"),
+        ({"every": True}, "every is True"),
+        ({"autosave": "somewhere", "every": 5}, "every is 5 and batch_size 10"),
+        ({"augment": "rotate"}, "unknown augment 'rotate'"),
+        ({"channels": "middle"}, "channels is 'middle'"),
+        ({"device": "gpu"}, "device 'gpu' cannot be used"),
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_refused_when_learning_begins(parameters: dict[str, Any], message: str) -> None:
+    clf = OnlineClassifier(**parameters)
+    before = state_of(clf)
+    for call in (clf.partial_fit, clf.fit):
+        with pytest.raises(UsageError, match=message):
+            call(*GOOD)
+    assert state_of(clf) == before
+
+
+def test_what_learner_it_is_must_not_change_on_the_way() -> None:
+    clf = OnlineClassifier(memory=20).partial_fit(*GOOD)
+    clf.set_params(method="er", memory=30)
+    before = state_of(clf)
+    with pytest.raises(UsageError, match="memory, method changed since learning began"):
+        clf.partial_fit(*GOOD)
+    assert state_of(clf) == before
+    clf.set_params(method="ccp", memory=20, batch_size=2).partial_fit(*GOOD)
+    assert clf.set_params(method="er").fit(*GOOD).n_samples_seen_ == 18
+
+
+def test_nothing_is_answered_before_anything_is_learnt() -> None:
+    clf = OnlineClassifier()
+    for call in (clf.predict, clf.predict_proba, clf.decision_function):
+        with pytest.raises(NotFittedError):
+            call(GOOD[0])
+    for name in ("nbytes", "n_samples_seen_", "classes_"):
+        assert not hasattr(clf, name)
+    with pytest.raises(NotFittedError):
+        clf.save("nowhere")
+
+
+def test_a_learner_that_has_diverged_says_so() -> None:
+    clf = OnlineClassifier("er", options={"learning_rate": 1e30}).partial_fit(*GOOD)
+    clf.partial_fit(*GOOD)
+    with pytest.raises(UsageError, match="diverged"):
+        clf.predict(GOOD[0])
+    with pytest.raises(UsageError, match="diverged"):
+        clf.save("nowhere")
+
+
+# Layouts and codes
+
+
+@pytest.mark.parametrize(
+    ("shape", "axes"),
+    [((5,), "vector"), ((4, 4), "gray"), ((3, 28, 28), "first"), ((28, 28, 3), "last"), ((1, 5, 5), "first")],
+)
+def test_where_channels_stand(shape: tuple[int, ...], axes: str) -> None:
+    assert Layout.of(torch.zeros(2, *shape)).axes == axes
+
+
+@pytest.mark.parametrize("shape", [(3, 28, 4), (13, 28, 28), (3, 3, 3)])
+def test_where_channels_stand_must_be_said_if_it_is_not_clear(shape: tuple[int, ...]) -> None:
+    with pytest.raises(UsageError, match="say channels='first' or channels='last'"):
+        Layout.of(torch.zeros(2, *shape))
+    assert Layout.of(torch.zeros(2, *shape), "first").sample_shape == shape
+    assert Layout.of(torch.zeros(2, *shape), "last").sample_shape == (shape[2], shape[0], shape[1])
+    x, y = np.zeros((4, *shape), np.uint8), [0, 1, 0, 1]
+    assert OnlineClassifier(channels="first", encoder="conv").partial_fit(x, y).predict(x).shape == (4,)
+
+
+@pytest.mark.parametrize("label", ["a", "", 3, -1.0, True, None, (), ("a", (1, (None, True)))], ids=repr)
+def test_labels_as_json(label: Any) -> None:
+    found = from_json(to_json(label))
+    assert found == label
+    assert type(found) is type(label)
+
+
+@pytest.mark.parametrize("found", [[1], {"tuple": 1}, {"list": []}, {"tuple": [[1]]}, {}], ids=repr)
+def test_other_json_is_no_label(found: Any) -> None:
+    with pytest.raises(UsageError, match="is no label"):
+        from_json(found)
