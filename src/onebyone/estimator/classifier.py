@@ -20,7 +20,7 @@ from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.export import export
 from onebyone.estimator.labels import Label, as_array, as_labels, in_order
-from onebyone.estimator.making import State, make_learner, making
+from onebyone.estimator.making import State, check_settings, make_learner, making
 from onebyone.estimator.samples import Layout, as_tensor
 from onebyone.methods import grown
 from onebyone.seeding import generator
@@ -70,8 +70,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     _state: State | None = None
-    _unsaved: int = 0  # samples learnt since the last save to ...
-    _home: str | None = None  # ... this folder
+    _home: str | None = None  # the folder of autosave that is its own
+    _unsaved: int | None = None  # samples learnt since it last saved there
 
     def __init__(
         self,
@@ -235,7 +235,6 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         file = path / persistence.FILE if path.is_dir() else path
         state, parameters, names = persistence.read(file, cls._get_param_names(), encoder, device)
         classifier = cls(**parameters)
-        classifier._check_settings()
         if path.is_dir():  # a file from elsewhere never says where to write
             classifier.autosave = classifier._home = str(path)
         classifier._state = state
@@ -266,26 +265,24 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _autosave(self, learnt: int) -> None:
         """Save if the next step could make it more than ``every`` samples since the last time."""
-        folder, first = Path(self.autosave), self._home != str(self.autosave)  # type: ignore[arg-type]
+        folder = Path(self.autosave)  # type: ignore[arg-type]
+        if self._home != str(folder) or self._unsaved is None:
+            persistence.tidy(folder)
+            self._home, self._unsaved = str(folder), self.every  # saved at once: if it cannot be, that is better known
         self._unsaved += learnt
-        if first or self._unsaved + self.batch_size > self.every:
-            if first:
-                persistence.tidy(folder)
+        if self._unsaved + self.batch_size > self.every:
             self.save(folder / persistence.FILE)
-            self._home, self._unsaved = str(self.autosave), 0
+            self._unsaved = 0
 
     # Checking
 
     def _check_settings(self) -> None:
-        for name, low in {"batch_size": 1, "epochs": 1, "every": 1}.items():
-            value = getattr(self, name)
-            if not isinstance(value, (int, np.integer)) or isinstance(value, bool) or value < low:
-                raise UsageError(f"{name} is {value!r}; it must be a whole number, at least {low}")
+        check_settings(self.get_params(deep=False))
         if self.autosave is None:
             return
         if self.every < self.batch_size:
             raise UsageError(f"every is {self.every} and batch_size {self.batch_size}; a step is saved as a whole")
-        if self._home != str(self.autosave) and (Path(self.autosave) / persistence.FILE).exists():
+        if self._home != str(Path(self.autosave)) and (Path(self.autosave) / persistence.FILE).exists():
             raise UsageError(
                 f"{self.autosave} holds what another classifier has learnt; go on from there with "
                 "OnlineClassifier.load, or choose another folder for autosave"

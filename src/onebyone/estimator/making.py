@@ -45,6 +45,13 @@ def making(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return own | {"options": dict(own["options"] or {})}
 
 
+def check_settings(parameters: Mapping[str, Any]) -> None:
+    for name in ("batch_size", "epochs", "every"):
+        value = parameters[name]
+        if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) < 2**31:
+            raise UsageError(f"{name} is {value!r}; it must be a whole number, at least 1")
+
+
 def make_learner(parameters: Mapping[str, Any], layout: Layout, seed: int, device: torch.device) -> AnyLearner:
     """A learner as these parameters of the classifier say, with room for the first classes."""
     name, options = parameters["method"], dict(parameters["options"])

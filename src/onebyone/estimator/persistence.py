@@ -18,7 +18,7 @@ from onebyone.data import Spec
 from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.estimator import labels as label_codes
-from onebyone.estimator.making import State, augmentation, encoder, making
+from onebyone.estimator.making import State, augmentation, check_settings, encoder, making
 from onebyone.estimator.samples import Layout
 from onebyone.files import whole
 from onebyone.methods import ReplayLearner, method
@@ -28,6 +28,7 @@ from onebyone.seeding import seeded
 FILE = "classifier.safetensors"  # in a folder of autosave
 VERSION = 1
 MOST = 2**48  # samples of a class
+LARGE = 2**20  # for an option: what a step allocates must not be what a stranger says
 GENERATOR = "_extra_state"  # of the random generator, which is another kind of thing on each kind of device
 
 
@@ -74,7 +75,7 @@ def contents(state: State) -> dict[str, Tensor]:
 def describe(state: State, parameters: Mapping[str, Any], names: list[str] | None) -> str:
     """All that is not in a tensor. The options are those in use, so that a new version's defaults change nothing."""
     learner = state.learner
-    kept = {**parameters, **state.parameters}
+    kept = {**parameters, **state.parameters, "options": state.parameters["options"] or None}
     del kept["autosave"]  # a file does not say where to write
     if isinstance(kept["encoder"], nn.Module):
         kept["encoder"] = None
@@ -149,6 +150,9 @@ def parse(
     if device is not None:
         parameters["device"] = device
     place = choose_device(parameters["device"])
+    for name, value in dict(found["options"]).items():
+        if isinstance(value, int) and value > LARGE and name not in ("memory_samples", "memory_per_class"):
+            raise UsageError(f"its option {name} is {value}, which no classifier needs")
 
     def build(place: torch.device) -> AnyLearner:
         entry, frozen = method(parameters["method"]), parameters["freeze_encoder"]
@@ -170,8 +174,9 @@ def parse(
 def check_parameters(found: Any, known: Collection[str]) -> dict[str, Any]:
     if not isinstance(found, dict) or found.keys() != set(known) - {"autosave"}:
         raise UsageError("its parameters are not those of a classifier")
-    if not isinstance(found["freeze_encoder"], bool) or not isinstance(found["options"], dict):
+    if not isinstance(found["freeze_encoder"], bool) or not isinstance(found["options"], dict | None):
         raise UsageError("its parameters have strange values")
+    check_settings(found)
     return found
 
 

@@ -1,0 +1,434 @@
+"""A classifier in a file: the same bits after loading, one that is whole after a kill, and nothing from a stranger."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors import torch as safetensors
+from torch import Tensor, nn
+
+from onebyone import Dataset, OnlineClassifier, UsageError, methods
+from onebyone.estimator.persistence import FILE, checksum
+from onebyone.methods import ReplayOptions, method
+
+NAMES = list(methods())
+REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
+
+
+def bits(clf: OnlineClassifier) -> dict[str, bytes]:
+    assert clf._state is not None
+    return {name: tensor.numpy().tobytes() for name, tensor in clf._state.learner.state_dict().items()}
+
+
+def taught(digits: Dataset, name: str = "ccp", **parameters: Any) -> OnlineClassifier:
+    """Has met 18 classes, so that it has grown once; its memory is full."""
+    clf = OnlineClassifier(name, **{"memory": 30} | parameters)
+    for start in range(0, 90, 5):
+        clf.partial_fit(digits.train_x[start : start + 5], [f"class {start}"] * 5)
+    return clf
+
+
+MAKINGS: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in NAMES] + [
+    (name, {"options": {"memory_policy": "balanced", "readout": "ncm"}, "freeze_encoder": True}) for name in REPLAY
+]
+
+
+@pytest.mark.parametrize(("name", "parameters"), MAKINGS, ids=str)
+def test_going_on_after_loading_gives_the_same_bits(
+    digits: Dataset, name: str, parameters: dict[str, Any], tmp_path: Path
+) -> None:
+    clf = taught(digits, name, **parameters)
+    clf.save(tmp_path / "file")
+    other = OnlineClassifier.load(tmp_path / "file")
+    assert other.get_params() == clf.get_params()
+    assert other.classes_.tolist() == clf.classes_.tolist()
+    assert other.n_features_in_ == clf.n_features_in_
+    assert bits(other) == bits(clf)
+    np.testing.assert_array_equal(other.predict_proba(digits.test_x), clf.predict_proba(digits.test_x))
+    for start in range(90, 300, 10):  # goes beyond the room of 32 as well
+        for each in (clf, other):
+            each.partial_fit(digits.train_x[start : start + 10], [f"class {start}"] * 10)
+    assert bits(other) == bits(clf)
+    assert other.classes_.tolist() == clf.classes_.tolist()
+
+
+@pytest.mark.parametrize("label", [3, 2.0, True, "é\n\0", None, ("a", (1, None))], ids=repr)
+def test_labels_come_back(label: Any, tmp_path: Path) -> None:
+    OnlineClassifier().partial_fit([[1.0, 2.0]], [label]).save(tmp_path / "file")
+    found = OnlineClassifier.load(tmp_path / "file").predict([[1.0, 2.0]]).tolist()
+    assert found == [label]
+    assert type(found[0]) is type(label)
+
+
+def test_other_labels_are_refused_and_leave_no_file(tmp_path: Path) -> None:
+    clf = OnlineClassifier().partial_fit([[1.0, 2.0]], [frozenset("a")])
+    with pytest.raises(UsageError, match="a label of type frozenset cannot be saved"):
+        clf.save(tmp_path / "file")
+    clf = OnlineClassifier().partial_fit([[1.0, 2.0]], [(float("inf"),)])
+    with pytest.raises(UsageError, match="cannot be saved"):
+        clf.save(tmp_path / "file")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("memory", [1, 2000, "100KB"])
+def test_nbytes_is_the_size_of_the_file(digits: Dataset, memory: Any, tmp_path: Path) -> None:
+    for clf in (taught(digits, memory=memory), OnlineClassifier(memory=memory).partial_fit([[1.0], [2.0]], [0, 1])):
+        clf.save(tmp_path / "file")
+        assert abs((tmp_path / "file").stat().st_size / clf.nbytes - 1) < 0.02
+    other = OnlineClassifier.load(tmp_path / "file")
+    assert other.nbytes == clf.nbytes
+    assert other.memory == memory
+
+
+def test_an_encoder_that_is_a_module_is_given_again(digits: Dataset, tmp_path: Path) -> None:
+    module = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU())
+    clf = taught(digits, encoder=module)
+    clf.save(tmp_path / "file")
+    with pytest.raises(UsageError, match="its encoder is a module of yours"):
+        OnlineClassifier.load(tmp_path / "file")
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        OnlineClassifier.load(tmp_path / "file", encoder=nn.Conv2d(1, 7, 3))
+    other = OnlineClassifier.load(tmp_path / "file", encoder=nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU()))
+    assert bits(other) == bits(clf)
+    for each in (clf, other):
+        each.partial_fit(digits.train_x[:200], list(map(str, range(200))))
+    assert bits(other) == bits(clf)
+
+
+@pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)], ids=["None", "RandomState"])
+def test_a_seed_nobody_gave_is_kept_too(random_state: Any, tmp_path: Path) -> None:
+    x, y = np.random.default_rng(0).normal(size=(40, 3)), list(range(40))
+    clf = OnlineClassifier(random_state=random_state).partial_fit(x[:10], y[:10])
+    clf.save(tmp_path / "file")
+    other = OnlineClassifier.load(tmp_path / "file")
+    assert bits(clf.partial_fit(x, y)) == bits(other.partial_fit(x, y))  # also the new rows of a growing learner
+
+
+def test_names_of_features_come_back(tmp_path: Path) -> None:
+    class Table:  # as much of a data frame as scikit-learn looks at
+        columns = np.array(["size", "weight"], dtype=object)
+        shape = (2, 2)
+
+        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
+            return np.array([[1.0, 2.0], [3.0, 4.0]], dtype=dtype)
+
+    clf = OnlineClassifier().partial_fit([[1.0, 2.0], [3.0, 4.0]], [0, 1])
+    clf.feature_names_in_ = Table.columns
+    clf.save(tmp_path / "file")
+    assert OnlineClassifier.load(tmp_path / "file").feature_names_in_.tolist() == ["size", "weight"]
+
+
+# Autosave
+
+
+def test_autosave_keeps_its_promise(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    folder = tmp_path / "folder"
+    clf = OnlineClassifier(autosave=folder, every=50)
+    for size in (1, 3, 120, 7, 10, 49, 51, 200):
+        clf.partial_fit(rng.normal(size=(size, 3)), rng.integers(0, 3, size))
+        assert 0 <= clf.n_samples_seen_ - OnlineClassifier.load(folder).n_samples_seen_ <= 50
+    other = OnlineClassifier.load(folder)
+    assert other.autosave == str(folder)
+    assert other.every == 50
+    other.partial_fit(rng.normal(size=(60, 3)), rng.integers(0, 3, 60))  # goes on saving there
+    assert other.n_samples_seen_ - OnlineClassifier.load(folder).n_samples_seen_ <= 50
+    assert [path.name for path in folder.iterdir()] == [FILE]
+
+
+def test_a_file_does_not_say_where_to_write(tmp_path: Path) -> None:
+    clf = OnlineClassifier(autosave=tmp_path / "folder").partial_fit([[1.0]], [0])
+    clf.save(tmp_path / "file")
+    assert OnlineClassifier.load(tmp_path / "file").autosave is None
+
+
+def test_what_another_has_learnt_is_not_overwritten(tmp_path: Path) -> None:
+    clf = OnlineClassifier(autosave=tmp_path).partial_fit([[1.0]], [0])
+    before = (tmp_path / FILE).read_bytes()
+    other = OnlineClassifier(autosave=tmp_path)
+    with pytest.raises(UsageError, match="holds what another classifier has learnt"):
+        other.partial_fit([[1.0]], [0])
+    assert (tmp_path / FILE).read_bytes() == before
+    clf.fit([[1.0], [2.0]], [0, 1])  # its own
+
+
+def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match=r"cannot be written"):
+        OnlineClassifier(autosave=tmp_path / "file").partial_fit([[1.0]], [0])
+
+
+KILLS = """
+import os, random, signal, sys, time
+import numpy as np, torch
+torch.set_num_threads(1)
+from onebyone import OnlineClassifier
+
+folder, every, limit = sys.argv[1], 30, 20_000
+rng, moments = np.random.default_rng(0), random.Random(1)
+x, y = rng.normal(size=(limit, 3)), rng.integers(0, 40, limit)
+
+
+def learn(say):
+    try:
+        clf = OnlineClassifier.load(folder)
+    except ValueError as error:
+        assert "is not there" in str(error), error
+        clf = OnlineClassifier(autosave=folder, every=every, memory=100)
+    seen = clf.n_samples_seen_ if hasattr(clf, "classes_") else 0
+    os.write(say, seen.to_bytes(4, "big"))
+    while seen < limit:
+        size = 1 + seen % 12
+        clf.partial_fit(x[seen:seen + size], y[seen:seen + size])
+        seen = clf.n_samples_seen_
+        os.write(say, seen.to_bytes(4, "big"))
+
+
+OnlineClassifier().partial_fit([[1.0]], [0]).save(folder + "/warm up")  # imports what loading needs
+OnlineClassifier.load(folder + "/warm up")
+os.remove(folder + "/warm up")
+learnt = 0
+for _ in range(20):
+    listen, say = os.pipe()
+    child = os.fork()  # a process of its own, that need not import everything again
+    if child == 0:
+        learn(say)
+        os._exit(0)
+    os.close(say)
+    with os.fdopen(listen, "rb") as told:
+        start = int.from_bytes(told.read(4), "big")
+        assert learnt - every <= start <= learnt + 12, (start, learnt)  # a step that was not told of may be there
+        time.sleep(moments.random() * 0.2)
+        os.kill(child, signal.SIGKILL)
+        rest = told.read()
+        learnt = max([start, *(int.from_bytes(rest[i:i + 4], "big") for i in range(0, len(rest), 4))])
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+print(learnt)
+"""
+
+
+def test_a_killed_process_loses_no_more_than_promised(tmp_path: Path) -> None:
+    """Killed at 20 random moments and started again on the same folder; all that is saved is of an unbroken run."""
+    done = subprocess.run([sys.executable, "-c", KILLS, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rng, limit = np.random.default_rng(0), 20_000
+    x, y = rng.normal(size=(limit, 3)), rng.integers(0, 40, limit)
+    saved, unbroken, seen = OnlineClassifier.load(tmp_path), OnlineClassifier(memory=100), 0
+    assert int(done.stdout) - 30 <= saved.n_samples_seen_ <= int(done.stdout) + 12
+    while seen < saved.n_samples_seen_:
+        size = 1 + seen % 12
+        unbroken.partial_fit(x[seen : seen + size], y[seen : seen + size])
+        seen = unbroken.n_samples_seen_
+    assert bits(unbroken) == bits(saved)
+    saved.partial_fit(x[:40], y[:40])
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]  # what a kill has left half-written is gone
+
+
+# Damaged and hostile files
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("saved") / "file"
+    module = nn.Linear(3, 4)
+    x, y = np.random.default_rng(0).normal(size=(20, 3)), ["a", "b"] * 10
+    OnlineClassifier("er", memory=5, encoder=module).partial_fit(x, y).save(path)
+    return path.read_bytes()
+
+
+def attempt(path: Path) -> str:
+    """Load a file that may be anything: what it says, or a classifier that works."""
+    try:
+        clf = OnlineClassifier.load(path, encoder=nn.Linear(3, 4))
+    except ValueError as error:
+        return str(error)
+    x = np.ones((3, 3))
+    assert set(clf.predict(x)) <= set(clf.classes_)
+    clf.partial_fit(x, [clf.classes_.tolist()[0]] * 3)
+    return "works"
+
+
+def test_ten_thousand_damaged_files(saved: bytes, tmp_path: Path) -> None:
+    """Bytes flipped, cut off, put in, doubled, in the header more often than elsewhere."""
+    chance, path, works = random.Random(0), tmp_path / "file", 0
+    header = 8 + int.from_bytes(saved[:8], "little")
+    for _ in range(10_000):
+        content = bytearray(saved)
+        for _ in range(chance.choice((1, 1, 1, 2, 5))):
+            place = chance.randrange(chance.choice((8, header, len(content))))
+            match chance.randrange(5):
+                case 0:
+                    content[place % len(content)] = chance.randrange(256)
+                case 1:
+                    content[place % len(content)] ^= 1 << chance.randrange(8)
+                case 2:
+                    del content[max(1, place) :]
+                case 3:
+                    content[place:place] = chance.randbytes(chance.randrange(1, 20))
+                case 4:
+                    content[place:place] = content[place : place + chance.randrange(1, 200)]
+        path.write_bytes(content)
+        said = attempt(path)
+        assert said == "works" or said.startswith(f"{path} cannot be loaded: "), said
+        works += said == "works"
+        assert said != "works" or len(content) == len(saved), "a byte too many or too few went unnoticed"
+    assert works < 500  # a byte may be replaced by itself
+
+
+def forged(saved: bytes, path: Path, change: Any) -> None:
+    """A file somebody made on purpose: its description or tensors changed, its checksum right."""
+    path.write_bytes(saved)
+    with safe_open(path, framework="pt") as file:
+        description = json.loads(file.metadata()["onebyone"])
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    change(description, tensors)
+    text = json.dumps(description)
+    path.write_bytes(safetensors.save(tensors, {"onebyone": text, "sha256": checksum(text, tensors)}))
+
+
+def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path to every value inside a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield (*before, key)
+        yield from places(inner, (*before, key))
+
+
+STRANGE = [None, True, -1, 0, 1, 3, 17, 10**6, 10**12, 10**40, 0.5, 1e308, "", "er", "../../etc", [], [1], {}, {"a": 1}]
+
+
+def test_forged_descriptions(saved: bytes, tmp_path: Path) -> None:
+    """Every value in the description replaced by every strange one, or gone: refused, or it makes no difference."""
+    chance, path = random.Random(0), tmp_path / "file"
+    path.write_bytes(saved)
+    with safe_open(path, framework="pt") as file:
+        everywhere = list(places(json.loads(file.metadata()["onebyone"])))
+    assert len(everywhere) >= 40
+    for place in everywhere:
+        for value in [*chance.sample(STRANGE, 4), "gone"]:
+
+            def change(description: Any, tensors: Any, place: Any = place, value: Any = value) -> None:
+                for key in place[:-1]:
+                    description = description[key]
+                if value == "gone":
+                    del description[place[-1]]
+                else:
+                    description[place[-1]] = value
+
+            forged(saved, path, change)
+            said = attempt(path)
+            assert said == "works" or "cannot be loaded" in said, (place, value, said)
+
+
+def huge(name: str, value: Any) -> Any:
+    def change(description: Any, tensors: Any) -> None:
+        *path, last = name.split(".")
+        for key in path:
+            description = description[key]
+        description[last] = value
+
+    return change
+
+
+def tensor(name: str, make: Any) -> Any:
+    def change(description: Any, tensors: dict[str, Tensor]) -> None:
+        tensors[name] = make(tensors.get(name))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (huge("version", 2), "it has version 2, and this onebyone reads 1"),
+        (huge("version", "1"), "it has version '1'"),
+        (huge("room", 10**12), "not"),
+        (huge("room", 10**30), "whole number"),
+        (huge("options.memory_samples", 10**12), "memory.x is"),
+        (huge("layout.shape", [10**7]), "cannot read samples|is"),
+        (huge("layout.shape", [10**12]), "is no layout"),
+        (huge("parameters.method", "os.system"), "unknown method"),
+        (huge("parameters.encoder", "hf-hub:somebody/thing"), "unknown encoder"),
+        (huge("parameters.encoder", "../../module.py"), "unknown encoder"),
+        (huge("parameters.autosave", "/tmp"), "its parameters are not those"),
+        (huge("parameters.batch_size", 0), "batch_size is 0"),
+        (huge("labels", ["a", "a"]), "labels"),
+        (huge("labels", ["a", 1]), "different types"),
+        (huge("labels", ["a"]), "class without a label"),
+        (huge("labels", []), "labels"),
+        (huge("labels", [str(n) for n in range(17)]), "labels"),
+        (huge("features", ["a"]), "names of features"),
+        (tensor("memory.y", lambda old: old + 10**6), "class without a label"),
+        (tensor("memory.y", lambda old: old - 5), "class without a label"),
+        (tensor("memory.seen", lambda old: old - 100), "counts of samples"),
+        (tensor("memory.seen", lambda old: old + 2**62), "counts of samples"),
+        (tensor("counts", lambda old: -old), "counts of samples"),
+        (tensor("counts", lambda old: old * 0), "classes it has seen"),
+        (tensor("counts", lambda old: old + 1), "classes it has seen"),
+        (tensor("head.weight", lambda old: old * float("nan")), "not finite"),
+        (tensor("head.weight", lambda old: old.double()), r"head.weight is torch.float64"),
+        (tensor("head.weight", lambda old: old[:, :2].clone()), r"head.weight is torch.float32 \(16, 2\)"),
+        (tensor("other", lambda old: torch.zeros(3)), "nothing it has a use for"),
+        (tensor("_extra_state", lambda old: old[:100]), "damaged"),
+        (tensor("_extra_state", lambda old: old * 0 + 255), "damaged"),
+    ],
+)
+def test_a_forged_file_is_refused(saved: bytes, change: Any, message: str, tmp_path: Path) -> None:
+    forged(saved, tmp_path / "file", change)
+    with pytest.raises(UsageError, match=f"cannot be loaded: .*({message})"):
+        OnlineClassifier.load(tmp_path / "file", encoder=nn.Linear(3, 4))
+
+
+@pytest.mark.parametrize("name", ["mlp", "scaled-mlp", "resnet18", "conv"])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_file_that_claims_to_be_huge_costs_nothing(saved: bytes, name: str, frozen: bool, tmp_path: Path) -> None:
+    def change(description: Any, tensors: Any) -> None:
+        description["parameters"] |= {"encoder": name, "freeze_encoder": frozen}
+        description["layout"]["shape"] = [2**26]
+        description["room"] = 10**12
+
+    forged(saved, tmp_path / "file", change)
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        OnlineClassifier.load(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0" * 8,
+        (2**63).to_bytes(8, "little") + b"{}",
+        (10**11).to_bytes(8, "little") + b"{}",
+        (2).to_bytes(8, "little") + b"{}",
+        (10**6).to_bytes(8, "little") + b'{"__metadata__":' + b'{"a":' * 100_000 + b" " * 10**6,
+        b"PK\x03\x04 pickled or zipped",
+    ],
+    ids=range(7),
+)
+def test_what_is_no_classifier_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        OnlineClassifier.load(tmp_path / "file")
+
+
+def test_nested_beyond_reason(tmp_path: Path) -> None:
+    text = "[" * 100_000
+    tensors = {"a": torch.zeros(1)}
+    content = safetensors.save(tensors, {"onebyone": text, "sha256": checksum(text, tensors)})
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        OnlineClassifier.load(tmp_path / "file")
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(UsageError, match="is not there; nothing was saved under this name"):
+            OnlineClassifier.load(path)
