@@ -18,11 +18,13 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
-from onebyone import Dataset, OnlineClassifier, UsageError, methods
+from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create, methods
+from onebyone.engine.static import obstacle
 from onebyone.estimator.labels import as_labels, from_json, to_json
 from onebyone.estimator.making import number_of_bytes
 from onebyone.estimator.samples import Layout, as_tensor
 from onebyone.methods import ReplayLearner
+from onebyone.nets import Adapted
 
 NAMES = list(methods())
 
@@ -294,6 +296,14 @@ def test_a_frozen_encoder_stays_as_it_is(digits: Dataset, encoder: Any, name: st
     assert all(torch.equal(tensor, after[part]) for part, tensor in before.items())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_the_networks_here_keep_steps_static(name: str) -> None:
+    spec = Spec((5,), 16, torch.float32)
+    frozen = Adapted(nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)), (5,), frozen=True)
+    for encoder in ("scaled-mlp", frozen):
+        assert obstacle(create(name, spec, encoder=encoder), batch_size=10) is None
+
+
 def test_a_model_of_timm(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     """With a stand-in that is called as timm is: its own packages are not needed here."""
     asked = []
@@ -417,6 +427,7 @@ def test_other_images_than_before_are_refused(digits: Dataset, case: str) -> Non
         ({"augment": "rotate"}, "unknown augment 'rotate'"),
         ({"channels": "middle"}, "channels is 'middle'"),
         ({"device": "gpu"}, "device 'gpu' cannot be used"),
+        ({"random_state": -1}, "Seed must be between"),
     ],
     ids=str,
 )
@@ -424,7 +435,7 @@ def test_bad_parameters_are_refused_when_learning_begins(parameters: dict[str, A
     clf = OnlineClassifier(**parameters)
     before = state_of(clf)
     for call in (clf.partial_fit, clf.fit):
-        with pytest.raises(UsageError, match=message):
+        with pytest.raises(ValueError, match=message):
             call(*GOOD)
     assert state_of(clf) == before
 

@@ -44,6 +44,12 @@ for name in onebyone.methods():
     learner = onebyone.create(name, digits.spec)
     learner.observe(digits.train_x[:10], digits.train_y[:10])
     assert set(learner.predict(digits.test_x).tolist()) <= set(range(10)), name
+try:
+    onebyone.OnlineClassifier
+except ImportError as error:
+    assert "pip install 'onebyone[estimator]'" in str(error), error
+else:
+    raise AssertionError("sklearn is there")
 print(len(onebyone.methods()), "methods")
 """
 

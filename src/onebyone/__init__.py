@@ -42,8 +42,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name == "OnlineClassifier":  # needs scikit-learn and safetensors, which nothing else here does
-        from onebyone.estimator import OnlineClassifier
-
+    if name == "OnlineClassifier":  # imported when it is asked for: nothing else here needs scikit-learn
+        try:
+            from onebyone.estimator import OnlineClassifier
+        except ImportError as error:
+            raise ImportError(f"OnlineClassifier needs more ({error}); pip install 'onebyone[estimator]'") from error
         return OnlineClassifier
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -149,9 +149,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return state, x.to(learner.device), slots.to(learner.device)
 
     def _begin(self, layout: Layout) -> State:
-        seed = self.random_state
+        random, seed = check_random_state(self.random_state), self.random_state
         if not isinstance(seed, int):
-            seed = int(check_random_state(seed).randint(2**31))
+            seed = int(random.randint(2**31))
         parameters = making(self.get_params(deep=False))
         learner = make_learner(parameters, layout, seed, choose_device(self.device))
         return State(parameters, layout, [], learner)
@@ -159,8 +159,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _adopt(self, state: State, X: Any, anew: bool = False) -> None:
         """Make this the classifier's state; nothing can fail from here on."""
         if anew or self._state is None:
+            self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
             if state.layout.axes == "vector":
-                validate_data(self, X, reset=True, skip_check_array=True)
+                validate_data(self, X, reset=True, skip_check_array=True)  # notes the names of columns
             self.n_features_in_ = prod(state.layout.shape)
         if anew or self._state is None or len(state.labels) != len(self._state.labels):
             self._columns = in_order(state.labels)

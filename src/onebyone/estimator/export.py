@@ -35,7 +35,7 @@ class Answers(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         (learner,) = self.parts
-        features = learner.embed(learner.view(self.layout.rearrange(x), augment=False))
+        features = learner.embed(learner.view(self.layout.channels_first(x), augment=False))
         scores = self.readout(features)[:, self.columns]
         return scores.masked_fill(self.unseen, float("-inf")).softmax(1)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
@@ -66,32 +66,33 @@ def make_learner(parameters: Mapping[str, Any], layout: Layout, seed: int, devic
     def make(**more: int) -> AnyLearner:
         return create(name, spec, seed=seed, device=device, **options, **more)
 
-    amount = parameters["memory"]
-    samples, room = (amount, None) if isinstance(amount, Integral) else (1, number_of_bytes(amount))
-    if isinstance(amount, bool) or samples < 1:
-        raise UsageError(f"memory is {amount!r}; give the number of samples to keep, at least 1, or a size as '3MB'")
     if not issubclass(kind, ReplayOptions):
         return make()
-    if room is None:
-        return make(memory_samples=int(samples))
-    one, two = (memory_bytes(make(memory_samples=count)) for count in (1, 2))
-    if room < one:
-        raise UsageError(f"memory is {amount!r}, and a memory for one sample takes {one} bytes; give more")
-    return make(memory_samples=1 + (room - one) // (two - one))
+    return make(memory_samples=memory_samples(parameters["memory"], make))
 
 
-def memory_bytes(learner: AnyLearner) -> int:
-    assert isinstance(learner, ReplayLearner)
-    return learner.memory.nbytes
+def memory_samples(amount: Any, make: Callable[..., AnyLearner]) -> int:
+    """How many samples the parameter ``memory`` stands for, in the learner that ``make`` gives."""
+    if isinstance(amount, str):
+        one, two = (make(memory_samples=count) for count in (1, 2))
+        assert isinstance(one, ReplayLearner)
+        assert isinstance(two, ReplayLearner)
+        least, size = one.memory.nbytes, number_of_bytes(amount)
+        if size < least:
+            raise UsageError(f"memory is {amount!r}, and a memory for one sample takes {least} bytes; give more")
+        return 1 + (size - least) // (two.memory.nbytes - least)
+    if not isinstance(amount, Integral) or isinstance(amount, bool) or int(amount) < 1:
+        raise UsageError(f"memory is {amount!r}; give the number of samples to keep, at least 1, or a size as '3MB'")
+    return int(amount)
 
 
-def number_of_bytes(size: Any) -> int:
+def number_of_bytes(size: str) -> int:
     """A size such as ``3MB``, in bytes.
 
     >>> number_of_bytes("1.5 MB")
     1500000
     """
-    found = re.fullmatch(r"(\d+\.?\d*) *([KMG]?B)", size.upper()) if isinstance(size, str) else None
+    found = re.fullmatch(r"(\d+\.?\d*) *([KMG]?B)", size.upper())
     if found is None:
         raise UsageError(f"memory is {size!r}; give the number of samples to keep, or a size as '3MB' or '500KB'")
     return int(float(found[1]) * UNITS[found[2]])

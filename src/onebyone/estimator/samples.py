@@ -85,9 +85,10 @@ class Layout:
                 f"X has samples of type {_name(x.dtype)}; those learnt were {_name(self.dtype)}, and bytes (0 to 255) "
                 "and other numbers are not scaled alike: give the same type"
             )
-        return self.rearrange(x)
+        return self.channels_first(x)
 
-    def rearrange(self, x: Tensor) -> Tensor:
+    def channels_first(self, x: Tensor) -> Tensor:
+        """The same without looking: [n, height, width, channels] becomes [n, channels, height, width], and so on."""
         match self.axes:
             case "gray":
                 return x[:, None]
