@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from onebyone.cli.runs import DataDir, Device, Jobs, do_runs
-from onebyone.files import whole
 from onebyone.experiments.tune import from_csv, to_csv, tuning_rows, tuning_runs, winners
 from onebyone.experiments.winners import write_winners
+from onebyone.files import whole
 
 
 def tune_command(

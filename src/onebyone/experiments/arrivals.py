@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onebyone import streams
-from onebyone.experiments.files import whole
+from onebyone.files import whole
 from onebyone.streams import Stream
 
 if TYPE_CHECKING:
