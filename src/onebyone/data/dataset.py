@@ -101,6 +101,30 @@ class Dataset:
         x, y = self.train_x, self.train_y
         return replace(self, train_x=x[keep], train_y=y[keep], test_x=x[hold], test_y=y[hold])
 
+    def few(self, classes: int, train: int, test: int) -> Dataset:
+        """A small set of the same kind: of the first ``classes``, the first so many samples of each.
+
+        >>> from onebyone.data import load
+        >>> small = load("digits").few(classes=3, train=5, test=2)
+        >>> small.name, small.train_y.bincount().tolist(), small.test_y.bincount().tolist()
+        ('digits-quick', [5, 5, 5], [2, 2, 2])
+        """
+
+        def first(y: Tensor, count: int) -> Tensor:
+            members = [(y == label).nonzero().flatten()[:count] for label in range(classes)]
+            return torch.cat(members).sort().values
+
+        keep, ask = first(self.train_y, train), first(self.test_y, test)
+        return replace(
+            self,
+            name=f"{self.name}-quick",
+            train_x=self.train_x[keep],
+            train_y=self.train_y[keep],
+            test_x=self.test_x[ask],
+            test_y=self.test_y[ask],
+            classes=self.classes[:classes],
+        )
+
 
 def split_by_class(y: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
     """Indices of a training and a held-out part, in stored order: a random ``fraction`` of every class.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
+from onebyone import __version__
 from onebyone.errors import UsageError
 
 KINDS = ("cpu", "cuda", "mps")
@@ -37,6 +39,17 @@ def choose_device(name: str = "auto") -> torch.device:
         # Same seed, same bits: without this, cuDNN picks algorithms that add in an order of their own.
         torch.backends.cudnn.deterministic = True
     return device
+
+
+def environment(device: torch.device) -> dict[str, str]:
+    """What a result was made with: the machine and the versions, as far as they can change its numbers.
+
+    >>> list(environment(torch.device("cpu")))
+    ['device', 'onebyone', 'torch', 'python']
+    """
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} ({platform.machine()})"
+    versions = {"onebyone": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
+    return {"device": name, **versions}
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ class Result(Metrics):
     cost: Cost
     config: Mapping[str, Any]
     seconds: Mapping[str, float]
+    environment: Mapping[str, str] = field(default_factory=dict)  # machine and versions; older files do not say
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=2) + "\n"
@@ -48,9 +49,9 @@ class Result(Metrics):
         try:
             found = json.loads(text)
             cost = Cost(**found.pop("cost"))
-            config, seconds = found.pop("config"), found.pop("seconds")
+            config, seconds, environment = found.pop("config"), found.pop("seconds"), found.pop("environment", {})
             fields = {name: _tuples(value) for name, value in found.items()}
-            return cls(**fields, cost=cost, config=config, seconds=seconds)
+            return cls(**fields, cost=cost, config=config, seconds=seconds, environment=environment)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UsageError(f"this is not a result of onebyone ({error}); delete it and run again") from None
 

@@ -15,7 +15,7 @@ from torch.nn.utils import get_total_norm
 
 from onebyone import engine, streams
 from onebyone.data import Dataset, load
-from onebyone.engine import choose_device, suited_cpu
+from onebyone.engine import choose_device, environment, suited_cpu
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, measure_cost, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
@@ -165,6 +165,7 @@ class Run:
             cost=self.cost,
             config=self.config,
             seconds={"training": progress.training_seconds, "evaluation": progress.evaluation_seconds},
+            environment=environment(self.learner.device),
         )
         if self.folder is not None:
             with whole(self.folder / "curve.csv") as place:

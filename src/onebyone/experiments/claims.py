@@ -1,0 +1,235 @@
+"""What the paper says of its results in words, each claim as comparisons that can be checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import product
+
+from onebyone.experiments.paper import (
+    NOT_INCREMENTAL,
+    OURS,
+    TITLES,
+    Part,
+    Value,
+    methods_of,
+    printed,
+)
+from onebyone.experiments.records import Records
+
+ALL = (5, 20, 50, 100)
+CLOSE = 6.0  # points: what the text calls close in table 2 is up to 5.7 behind
+BETTER = {"accuracy": 1, "growth": 1, "forgetting": -1, "flops": 1}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``left`` is ahead of ``right`` by more than so many points and so many of the larger standard deviation."""
+
+    part: str
+    classes_per_task: int
+    memory_per_class: int
+    metric: str
+    left: str
+    right: str
+    points: float = 0.0  # negative: it may be that much behind
+    spreads: float = 0.0
+
+    def holds(self, left: Value, right: Value) -> bool:
+        advantage = BETTER[self.metric] * (left.mean - right.mean)
+        return advantage > self.points + self.spreads * max(left.std, right.std)
+
+    def __str__(self) -> str:
+        return f"{TITLES[self.left]} and {TITLES[self.right]} at M = {self.memory_per_class} in {self.metric}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper in our words, how we read it, and the comparisons it comes to: all of them must hold."""
+
+    text: str
+    where: str
+    reading: str
+    comparisons: tuple[Comparison, ...]
+
+
+Numbers = Callable[[Comparison, str], Value | None]  # of a method, in the place of a comparison
+
+
+@dataclass(frozen=True)
+class Finding:
+    """How a claim fares with some numbers."""
+
+    total: int
+    failed: tuple[Comparison, ...]
+    missing: int  # comparisons with numbers still to be measured
+
+    @property
+    def verdict(self) -> str:
+        if self.failed:
+            return "fails"
+        if self.missing:
+            return "not yet measured" if self.missing == self.total else "not yet measured in full"
+        return "holds"
+
+
+def check(claim: Claim, numbers: Numbers) -> Finding:
+    """Every comparison of a claim; one that fails decides, whatever else is missing."""
+    pairs = [(c, numbers(c, c.left), numbers(c, c.right)) for c in claim.comparisons]
+    failed = tuple(c for c, left, right in pairs if left is not None and right is not None and not c.holds(left, right))
+    return Finding(len(pairs), failed, sum(left is None or right is None for _, left, right in pairs))
+
+
+def from_paper(comparison: Comparison, method: str) -> Value | None:
+    """The numbers the paper prints."""
+    return printed(comparison.part, method, comparison.memory_per_class, comparison.metric)
+
+
+def from_records(records: Records, parts: Sequence[Part], protocol: str) -> Numbers:
+    """The numbers we measured."""
+    datasets = {part.in_print: part.dataset for part in parts}
+
+    def look(c: Comparison, method: str) -> Value | None:
+        if c.part not in datasets:
+            return None
+        return records.value(protocol, datasets[c.part], method, c.classes_per_task, c.memory_per_class, c.metric)
+
+    return look
+
+
+def _others(classes_per_task: int, besides: Iterable[str]) -> list[str]:
+    """The rivals in a table: all but the ceiling and those named."""
+    return [name for name in methods_of(classes_per_task) if name not in (NOT_INCREMENTAL, *besides)]
+
+
+def _table(
+    part: str,
+    classes_per_task: int,
+    left: Iterable[str],
+    right: Iterable[str],
+    metric: str,
+    memories: Iterable[int] = ALL,
+    *,
+    points: float = 0.0,
+    spreads: float = 0.0,
+) -> tuple[Comparison, ...]:
+    """Each of ``left`` with each of ``right`` at every M."""
+    return tuple(
+        Comparison(part, classes_per_task, memory, metric, one, other, points, spreads)
+        for memory, one, other in product(memories, left, right)
+    )
+
+
+_table1 = partial(_table, "table1", 1)
+_table2 = partial(_table, "table2", 2)
+_one_by_one = partial(_table, "figure1", 1, memories=(100,))
+_five_each = partial(_table, "figure1", 5, memories=(100,))
+_printed_forgetting = (20, 50, 100)
+_CLEAR = "ahead by more than twice the larger standard deviation"
+
+CLAIMS = (
+    Claim(
+        "With one class per task, SupBYOL and CCP are more accurate than all other methods by a considerable margin.",
+        "caption of table 1, and section 3",
+        f"{_CLEAR} of the two, at every M",
+        _table1(OURS, _others(1, OURS), "accuracy", spreads=2),
+    ),
+    Claim(
+        "With one class per task, SupBYOL and CCP forget less than all other methods by a considerable margin.",
+        "caption of table 1, and section 3",
+        f"{_CLEAR} of the two, at every M with a printed number",
+        _table1(OURS, _others(1, OURS), "forgetting", _printed_forgetting, spreads=2),
+    ),
+    Claim(
+        "With one class per task, CCP is the most accurate method at every memory size.",
+        "section 3: top performance in all categories",
+        "highest mean at every M",
+        _table1(["ccp"], _others(1, ["ccp"]), "accuracy"),
+    ),
+    Claim(
+        "With one class per task, CCP forgets least at every memory size.",
+        "section 3: top performance in all categories",
+        "lowest mean at every M with a printed number",
+        _table1(["ccp"], _others(1, ["ccp"]), "forgetting", _printed_forgetting),
+    ),
+    Claim(
+        "With two classes per task, SupBYOL performs poorly.",
+        "section 3, Split CIFAR-10",
+        "less accurate than plain ER at every M",
+        _table2(["er"], ["supbyol"], "accuracy"),
+    ),
+    Claim(
+        "With two classes per task, CCP greatly improves upon SupBYOL.",
+        "section 3, Split CIFAR-10",
+        f"{_CLEAR}, at every M",
+        _table2(["ccp"], ["supbyol"], "accuracy", spreads=2),
+    ),
+    Claim(
+        "With two classes per task, CCP is close to ER-AML and ER-ACE in accuracy.",
+        "section 3, and caption of table 2",
+        f"less than {CLOSE:g} points behind either at every M; in print it is up to 5.7 behind",
+        _table2(["ccp"], ["er-aml", "er-ace"], "accuracy", points=-CLOSE),
+    ),
+    Claim(
+        "With two classes per task, CCP is close to ER-AML and ER-ACE in forgetting.",
+        "section 3, and caption of table 2",
+        f"less than {CLOSE:g} points more than either at every M with a printed number",
+        _table2(["ccp"], ["er-aml", "er-ace"], "forgetting", _printed_forgetting, points=-CLOSE),
+    ),
+    Claim(
+        "With two classes per task, ER-AML is the most accurate incremental method at every memory size.",
+        "table 2, bold numbers",
+        "highest mean at every M",
+        _table2(["er-aml"], _others(2, ["er-aml"]), "accuracy"),
+    ),
+    Claim(
+        "With two classes per task, ER-ACE forgets least at M = 20 and 50, and CCP at M = 100.",
+        "table 2, bold numbers",
+        "lowest mean at each of these M",
+        _table2(["er-ace"], _others(2, ["er-ace"]), "forgetting", (20, 50))
+        + _table2(["ccp"], _others(2, ["ccp"]), "forgetting", (100,)),
+    ),
+    Claim(
+        "On CIFAR-100 one class at a time, SupBYOL and CCP greatly outperform the existing methods.",
+        "caption of figure 1",
+        f"{_CLEAR}, at the end of the stream",
+        _one_by_one(OURS, _others(1, OURS), "accuracy", spreads=2),
+    ),
+    Claim(
+        "On CIFAR-100 one class at a time, their margins grow with the number of classes.",
+        "section 3, Split CIFAR-100",
+        "the lead in anytime accuracy is larger over the last quarter of the tasks than over the first",
+        _one_by_one(OURS, _others(1, OURS), "growth"),
+    ),
+    Claim(
+        "On CIFAR-100 with five classes per task, SupBYOL does not perform well.",
+        "section 3, Split CIFAR-100 (the caption of figure 1 calls it competitive)",
+        "less accurate at the end than CCP, ER-AML and ER-ACE",
+        _five_each(["ccp", "er-aml", "er-ace"], ["supbyol"], "accuracy"),
+    ),
+    Claim(
+        "On CIFAR-100 with five classes per task, CCP matches ER-AML.",
+        "section 3, Split CIFAR-100",
+        "at the end at most twice the larger standard deviation behind",
+        _five_each(["ccp"], ["er-aml"], "accuracy", spreads=-2),
+    ),
+    Claim(
+        "On CIFAR-100 with five classes per task, CCP is close to ER-ACE.",
+        "section 3, Split CIFAR-100",
+        f"at the end less than {CLOSE:g} points behind, as in table 2",
+        _five_each(["ccp"], ["er-ace"], "accuracy", points=-CLOSE),
+    ),
+    Claim(
+        "On CIFAR-100 with five classes per task, ER-ACE nearly matches the i.i.d. run.",
+        "section 3, Split CIFAR-100",
+        "at the end less than 3 points behind",
+        _five_each(["er-ace"], ["iid"], "accuracy", points=-3.0),
+    ),
+    Claim(
+        "SupBYOL needs more computation than ER-AML.",
+        "section 2.2",
+        "more floating-point operations for each sample, counted in a step of table 2",
+        _table2(["supbyol"], ["er-aml"], "flops"),
+    ),
+)

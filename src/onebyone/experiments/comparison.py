@@ -1,0 +1,140 @@
+"""Our numbers beside the paper's: a verdict for every cell, and tables as text, Markdown and LaTeX."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from onebyone.experiments.paper import Part, Value, methods_of, printed
+from onebyone.experiments.records import Records
+
+METRICS = {"accuracy": 1, "forgetting": -1}  # and whether more is better
+HOLE = "…"  # a cell whose runs are still to be made
+SIGNS = {"better": "▲", "reproduced": "✓", "missed": "✗", "hole": HOLE, "not printed": ""}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a table: the paper's, ours, and what to think of it."""
+
+    method: str
+    memory_per_class: int
+    metric: str
+    paper: Value | None
+    ours: Value | None
+    means_something: bool = True  # forgetting does not, of a stream without tasks
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.paper is None or self.ours is None else round(self.ours.mean, 1) - self.paper.mean
+
+    @property
+    def verdict(self) -> str:
+        """``reproduced`` if we are at most twice the larger standard deviation worse than the paper, ``better`` if we
+        are more than that better, else ``missed``. Ours is rounded to the one digit the paper prints.
+
+        >>> Cell("ccp", 20, "accuracy", Value(34.3, 1.1, 5), Value(32.2, 0.4, 5)).verdict
+        'reproduced'
+        >>> Cell("ccp", 20, "forgetting", Value(27.2, 1.0, 5), Value(20.0, 0.4, 5)).verdict
+        'better'
+        """
+        if self.ours is None:
+            return "hole" if self.means_something else "not printed"
+        if self.paper is None or self.difference is None:
+            return "not printed"
+        advantage = round(METRICS[self.metric] * self.difference, 1)
+        slack = round(2 * max(self.paper.std, round(self.ours.std, 1)), 1)
+        if advantage > slack:
+            return "better"
+        return "reproduced" if advantage >= -slack else "missed"
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One metric of one table in one protocol: a row of cells for each method."""
+
+    part: Part
+    protocol: str
+    metric: str
+    rows: dict[str, list[Cell]]  # by the title of the method
+
+    @property
+    def title(self) -> str:
+        return f"{self.part.title}, {self.metric} in per cent, protocol “{self.protocol}”"
+
+
+def grids(records: Records, part: Part, protocol: str) -> Iterator[Grid]:
+    """Accuracy and forgetting of a table."""
+    (classes,) = part.classes_per_task
+    for metric in METRICS:
+        yield Grid(
+            part,
+            protocol,
+            metric,
+            {
+                title: [
+                    Cell(
+                        method,
+                        memory,
+                        metric,
+                        printed(part.in_print, method, memory, metric),
+                        records.value(protocol, part.dataset, method, classes, memory, metric),
+                        means_something=(method, metric) != ("iid", "forgetting"),
+                    )
+                    for memory in part.memories
+                ]
+                for method, title in methods_of(classes).items()
+            },
+        )
+
+
+def text(grid: Grid) -> str:
+    """For a terminal: ours, the difference to the paper, and the verdict; holes marked."""
+    lines = [["", *(f"M = {memory}" for memory in grid.part.memories)]]
+    lines += [[title, *map(_short, row)] for title, row in grid.rows.items()]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = ("  ".join(item.ljust(width) for item, width in zip(line, widths, strict=True)).rstrip() for line in lines)
+    return "\n".join([grid.title, *rows])
+
+
+def _short(cell: Cell) -> str:
+    if cell.ours is None:
+        return SIGNS[cell.verdict] or "–"
+    beside = "" if cell.difference is None else f" ({cell.difference:+.1f} {SIGNS[cell.verdict]})"
+    return f"{cell.ours}{beside}"
+
+
+def markdown(grid: Grid) -> str:
+    """Ours, the paper's in brackets, and the verdict."""
+    head = ["method", *(f"M = {memory}" for memory in grid.part.memories)]
+    lines = [head, ["---", *["---"] * len(grid.part.memories)]]
+    for title, row in grid.rows.items():
+        lines.append([title, *(_whole(cell) for cell in row)])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def _whole(cell: Cell) -> str:
+    paper = "" if cell.paper is None else f" (paper {cell.paper})"
+    ours = "–" if cell.verdict == "not printed" and cell.ours is None else HOLE if cell.ours is None else str(cell.ours)
+    return f"{ours}{paper} {SIGNS[cell.verdict]}".rstrip() if cell.ours else f"{ours}{paper}"
+
+
+def latex(grid: Grid) -> str:
+    """For a paper: ours above the paper's, in the tabular of booktabs."""
+
+    def value(found: Value | None) -> str:
+        return "--" if found is None else str(found).replace("±", "$\\pm$")
+
+    columns = len(grid.part.memories)
+    head = " & ".join(["", *(f"$M={memory}$" for memory in grid.part.memories)])
+    lines = [
+        f"% {grid.title}; first ours, below it the paper's",
+        f"\\begin{{tabular}}{{l{'r' * columns}}}",
+        "\\toprule",
+        f"{head} \\\\",
+        "\\midrule",
+    ]
+    for title, row in grid.rows.items():
+        lines.append(" & ".join([title, *(value(cell.ours) for cell in row)]) + " \\\\")
+        lines.append(" & ".join(["\\quad\\small paper", *(f"\\small {value(cell.paper)}" for cell in row)]) + " \\\\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"

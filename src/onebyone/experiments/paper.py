@@ -1,0 +1,127 @@
+"""What the paper shows: its tables and figures, and every number it prints."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+FILE = Path(__file__).with_name(
+    "paper.csv"
+)  # typed from the paper's source; the curves of figures are not printed there
+
+# The names of the methods, in the order of the two tables.
+ONE_CLASS = {
+    "iid": "iid online",
+    "finetune": "fine-tuning",
+    "er": "ER",
+    "icarl": "iCaRL",
+    "mir": "MIR",
+    "der++": "DER++",
+    "supbyol": "SupBYOL",
+    "ccp": "CCP",
+}
+MORE_CLASSES = {
+    "iid": "iid online",
+    "finetune": "fine-tuning",
+    "icarl": "iCaRL",
+    "er": "ER",
+    "mir": "MIR",
+    "der++": "DER++",
+    "er-aml": "ER-AML",
+    "er-ace": "ER-ACE",
+    "supbyol": "SupBYOL",
+    "ccp": "CCP",
+}
+TITLES = MORE_CLASSES
+NOT_INCREMENTAL = "iid"  # all classes at once: a ceiling, not a rival
+OURS = ("supbyol", "ccp")  # the methods the paper proposes
+
+
+@dataclass(frozen=True)
+class Value:
+    """A mean over runs in per cent, with its standard deviation."""
+
+    mean: float
+    std: float
+    runs: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.std:.1f}" if self.runs > 1 else f"{self.mean:.1f}"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A table of the paper, or a figure: every method at some classes per task (S) and memories (M)."""
+
+    name: str
+    title: str
+    dataset: str
+    classes_per_task: tuple[int, ...]
+    memories: tuple[int, ...]
+
+    @property
+    def is_table(self) -> bool:
+        return self.name.startswith("table")
+
+    @property
+    def is_quick(self) -> bool:
+        return self.name.endswith("-quick")
+
+    @property
+    def in_print(self) -> str:
+        """The name of the table or figure that this one is to be compared with."""
+        return self.name.removesuffix("-quick")
+
+
+PARTS = (
+    Part("table1", "Table 1: Split CIFAR-10, one class per task", "cifar10", (1,), (5, 20, 50, 100)),
+    Part("table2", "Table 2: Split CIFAR-10, two classes per task", "cifar10", (2,), (5, 20, 50, 100)),
+    Part("figure1", "Figure 1: Split CIFAR-100, M = 100", "cifar100", (1, 5), (100,)),
+    Part("appendix", "Appendix: Split CIFAR-100, M = 20 and 50", "cifar100", (1, 5), (20, 50)),
+)
+
+
+def quick(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The same parts on few images, to try everything out; their numbers mean nothing.
+
+    >>> [(part.name, part.dataset) for part in quick(PARTS[:1])]
+    [('table1-quick', 'cifar10-quick')]
+    """
+    return tuple(
+        replace(
+            part, name=f"{part.name}-quick", title=f"QUICK, few images: {part.title}", dataset=f"{part.dataset}-quick"
+        )
+        for part in parts
+    )
+
+
+def methods_of(classes_per_task: int) -> dict[str, str]:
+    """Names and titles of the methods compared: ER-AML and ER-ACE need more than one class in the incoming batch.
+
+    >>> "er-aml" in methods_of(1), "er-aml" in methods_of(2)
+    (False, True)
+    """
+    return ONE_CLASS if classes_per_task == 1 else MORE_CLASSES
+
+
+def printed(part: str, method: str, memory_per_class: int, metric: str) -> Value | None:
+    """The paper's number, if it prints one: ``accuracy`` or ``forgetting`` of a table. It averages five runs.
+
+    >>> print(printed("table1", "ccp", 100, "accuracy"))
+    39.1 ± 1.1
+    """
+    return _numbers().get((part, method, memory_per_class, metric))
+
+
+@cache
+def _numbers() -> dict[tuple[str, str, int, str], Value]:
+    with FILE.open(newline="") as file:
+        return {
+            (row["table"], row["method"], int(row["memory_per_class"]), row["metric"]): Value(
+                float(row["mean"]), float(row["std"]), runs=5
+            )
+            for row in csv.DictReader(file)
+        }

@@ -1,0 +1,262 @@
+"""Results in few bytes: a row for each run, in one CSV file for each table and figure, that grows run by run."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from onebyone.errors import UsageError
+from onebyone.evaluation import Result
+from onebyone.experiments.config import RunConfig, short_hash
+from onebyone.files import whole
+from onebyone.experiments.paper import TITLES, Part, Value, methods_of
+
+SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
+DIGITS = 5  # of a fraction: more than any test set can tell apart
+PROTOCOLS = {"paper": "separate", "joint": "joint"}  # and how samples pass the network in each
+BOTH = "both"  # the protocol of a run without a memory, which has only incoming samples to pass
+
+Numbers = tuple[float | None, ...]
+Cell = tuple[str, str, str, int, int | None]  # the protocol, and
+CELL_FIELDS = ("dataset", "method", "classes_per_task", "memory_per_class")
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run. What it was set to, besides what stands here, is found under its ``settings`` hash."""
+
+    protocol: str
+    dataset: str
+    method: str
+    classes_per_task: int
+    memory_per_class: int | None  # None: a method without a memory
+    seed: int
+    accuracy: float
+    forgetting: float | None
+    anytime: Numbers
+    class_accuracy: Numbers
+    memory_bytes: int
+    flops: float  # a sample
+    settings: str
+    environment: str
+
+    @property
+    def cell(self) -> Cell:
+        """What all seeds have in common."""
+        return self.protocol, self.dataset, self.method, self.classes_per_task, self.memory_per_class
+
+    def number(self, metric: str) -> float | None:
+        """Accuracy, forgetting, or growth: the anytime accuracy of the last quarter of tasks minus the first; in per
+        cent. Or ``flops`` and ``memory_bytes`` as they are."""
+        if metric == "growth":
+            curve = [100 * point for point in self.anytime if point is not None]
+            quarter = max(1, len(curve) // 4)
+            return fmean(curve[-quarter:]) - fmean(curve[:quarter])
+        value: float | None = getattr(self, metric)
+        return value if value is None or metric in ("flops", "memory_bytes") else 100 * value
+
+
+@dataclass(frozen=True)
+class Records:
+    """Rows with the settings and environments they name."""
+
+    rows: tuple[Record, ...] = ()
+    settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    environments: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+    @cached_property
+    def cells(self) -> dict[Cell, list[Record]]:
+        """The rows of every cell, by seed."""
+        found: dict[Cell, list[Record]] = {}
+        for row in self.rows:
+            found.setdefault(row.cell, []).append(row)
+        return found
+
+    def runs(self, protocol: str, dataset: str, method: str, classes_per_task: int, memory: int) -> list[Record]:
+        """The runs of a cell; those of a method without a memory serve every protocol and memory."""
+        alone = self.cells.get((BOTH, dataset, method, classes_per_task, None), [])
+        return self.cells.get((protocol, dataset, method, classes_per_task, memory), alone)
+
+    def value(
+        self, protocol: str, dataset: str, method: str, classes_per_task: int, memory: int, metric: str
+    ) -> Value | None:
+        """Mean and standard deviation of a cell over its seeds; None where there is no run, or no such number."""
+        found = [run.number(metric) for run in self.runs(protocol, dataset, method, classes_per_task, memory)]
+        numbers = [number for number in found if number is not None]
+        return Value(fmean(numbers), pstdev(numbers), len(numbers)) if numbers else None
+
+    def merged(self, newer: Records) -> Records:
+        """All rows of both. A cell whose settings changed keeps only the newer rows: a cell has one setting.
+
+        >>> Records().merged(Records()) == Records()
+        True
+        """
+        set_to = {row.cell: row.settings for row in newer.rows}
+        kept = [row for row in self.rows if set_to.get(row.cell, row.settings) == row.settings]
+        rows = {(row.cell, row.seed): row for row in (*kept, *newer.rows)}
+        return _tidy(rows.values(), {**self.settings, **newer.settings}, {**self.environments, **newer.environments})
+
+    def of(self, parts: Iterable[Part]) -> Records:
+        """Only the rows that belong to these parts."""
+        some = [row for row in self.rows if any(_belongs(row, part) for part in parts)]
+        return _tidy(some, self.settings, self.environments)
+
+    def holds(self, config: RunConfig) -> bool:
+        """Whether this run is there, on whatever machine it was made."""
+        wanted = config.resolved("", "")
+        cell: Any = (_protocol(wanted), *(wanted[name] for name in CELL_FIELDS))
+        for row in self.cells.get(cell, []):
+            there = {**self.settings[row.settings], "device": "", "data": ""}
+            if row.seed == config.seed and there == _settings(wanted):
+                return True
+        return False
+
+
+def from_results(results: Iterable[Result], parts: Iterable[Part]) -> Records:
+    """Records of those runs that belong to these parts: on the test set, in the paper's stream."""
+    parts = tuple(parts)
+    rows: dict[tuple[Cell, int], Record] = {}
+    settings, environments = {}, {}
+    set_to: dict[Cell, str] = {}
+    for result in results:
+        config = result.config
+        row = Record(
+            protocol=_protocol(config),
+            **{name: config[name] for name in CELL_FIELDS},
+            seed=config["seed"],
+            accuracy=round(result.accuracy, DIGITS),
+            forgetting=None if result.forgetting is None else round(result.forgetting, DIGITS),
+            anytime=tuple(round(point, DIGITS) for point in result.anytime),
+            class_accuracy=tuple(None if a is None else round(a, DIGITS) for a in result.class_accuracy),
+            memory_bytes=result.cost.memory_bytes,
+            flops=result.cost.flops,
+            settings=short_hash(_settings(config)),
+            environment=short_hash(result.environment),
+        )
+        as_in_the_paper = not config["held_out"] and config["class_order"] == "label" and config["batch_size"] == 10
+        if not as_in_the_paper or not any(_belongs(row, part) for part in parts):
+            continue
+        if set_to.setdefault(row.cell, row.settings) != row.settings:
+            raise UsageError(
+                f"there are runs of {row.method} on {row.dataset} (S = {row.classes_per_task}, M = "
+                f"{row.memory_per_class}) with different settings; give only the folders of one of them"
+            )
+        rows[row.cell, row.seed] = row
+        settings[row.settings] = _settings(config)
+        environments[row.environment] = dict(result.environment)
+    return _tidy(rows.values(), settings, environments)
+
+
+def read(folder: Path, parts: Iterable[Part]) -> Records:
+    """The records of these parts in a folder; none where there is none."""
+    rows = []
+    for path in (folder / f"{part.name}.csv" for part in parts):
+        if path.exists():
+            with path.open(newline="") as file:
+                try:
+                    rows += [_row(line) for line in csv.DictReader(file)]
+                except (ValueError, TypeError, KeyError) as error:
+                    raise UsageError(f"{path} is damaged ({error}); restore it or delete it") from None
+    return _tidy(rows, _read_json(folder / SETTINGS), _read_json(folder / ENVIRONMENTS))
+
+
+def write(records: Records, folder: Path, parts: Sequence[Part]) -> None:
+    """One CSV file for each part that has rows, and what their hashes stand for. The same records, the same bytes."""
+    left = list(records.rows)
+    for part in parts:
+        rows = [row for row in left if _belongs(row, part)]
+        left = [row for row in left if not _belongs(row, part)]  # a run that two figures share is written once
+        if rows:
+            with whole(folder / f"{part.name}.csv") as place, place.open("w", newline="") as file:
+                writer = csv.writer(file, lineterminator="\n")
+                writer.writerow(item.name for item in fields(Record))
+                writer.writerows([_text(getattr(row, item.name)) for item in fields(Record)] for row in rows)
+    for name, entries in ((SETTINGS, records.settings), (ENVIRONMENTS, records.environments)):
+        with whole(folder / name) as place:
+            lines = [f"{json.dumps(key)}: {json.dumps(entry, sort_keys=True)}" for key, entry in entries.items()]
+            place.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _belongs(row: Record, part: Part) -> bool:
+    return (
+        row.dataset == part.dataset
+        and row.method in methods_of(row.classes_per_task)
+        and row.classes_per_task in part.classes_per_task
+        and row.memory_per_class in (None, *part.memories)
+    )
+
+
+def _tidy(
+    rows: Iterable[Record], settings: Mapping[str, Mapping[str, Any]], environments: Mapping[str, Mapping[str, str]]
+) -> Records:
+    """Sorted, methods as in the paper's tables, and without hashes that no row names."""
+    order = list(TITLES)
+
+    def place(row: Record) -> tuple[Any, ...]:
+        method = order.index(row.method)
+        return row.dataset, row.classes_per_task, method, row.protocol, row.memory_per_class or 0, row.seed
+
+    ordered = tuple(sorted(rows, key=place))
+    try:
+        used = {name: settings[name] for name in sorted({row.settings for row in ordered})}
+        made = {name: environments[name] for name in sorted({row.environment for row in ordered})}
+    except KeyError as missing:
+        raise UsageError(f"{SETTINGS} or {ENVIRONMENTS} does not say what {missing} is; restore both") from None
+    return Records(ordered, used, made)
+
+
+def _protocol(config: Mapping[str, Any]) -> str:
+    passes = config["options"].get("passes")
+    return next((name for name, how in PROTOCOLS.items() if how == passes), BOTH)
+
+
+def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """All that a row does not say itself, and the method, for people who read the file."""
+    return {name: value for name, value in config.items() if name not in ("seed", "memory_per_class")}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return " ".join(map(_text, value))
+    if isinstance(value, float):
+        return format(value, ".10g")
+    return "-" if value is None else str(value)
+
+
+def _row(line: Mapping[str, str]) -> Record:
+    def number(text: str) -> float | None:
+        return None if text == "-" else float(text)
+
+    memory = line["memory_per_class"]
+    if line["method"] not in TITLES:
+        raise ValueError(f"no method of the paper is called {line['method']}")
+    return Record(
+        protocol=line["protocol"],
+        dataset=line["dataset"],
+        method=line["method"],
+        classes_per_task=int(line["classes_per_task"]),
+        memory_per_class=None if memory == "-" else int(memory),
+        seed=int(line["seed"]),
+        accuracy=float(line["accuracy"]),
+        forgetting=number(line["forgetting"]),
+        anytime=tuple(map(number, line["anytime"].split())),
+        class_accuracy=tuple(map(number, line["class_accuracy"].split())),
+        memory_bytes=int(line["memory_bytes"]),
+        flops=float(line["flops"]),
+        settings=line["settings"],
+        environment=line["environment"],
+    )
+
+
+def _read_json(path: Path) -> dict[str, dict[str, Any]]:
+    try:
+        found: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        return found
+    except ValueError as error:
+        raise UsageError(f"{path} is damaged ({error}); restore it") from None

@@ -1,0 +1,119 @@
+"""The paper again: the runs its tables and figures need, made where they are missing and kept as records."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from onebyone.errors import UsageError, unknown
+from onebyone.evaluation import Result
+from onebyone.experiments import records
+from onebyone.experiments.config import RunConfig
+from onebyone.experiments.paper import PARTS, Part, methods_of, quick
+from onebyone.experiments.records import PROTOCOLS, Records
+from onebyone.experiments.run import RESULT
+from onebyone.experiments.sweep import Watcher, sweep
+from onebyone.experiments.winners import winner
+from onebyone.experiments.workers import Failed
+from onebyone.methods import method
+
+EVERYTHING = (*PARTS, *quick(PARTS))  # all that records are kept of
+TARGETS = {
+    "table1": ("table1",),
+    "table2": ("table2",),
+    "figure1": ("figure1",),
+    "figures": tuple(part.name for part in PARTS),  # the curves of CIFAR-10 are those of the tables' runs
+    "all": tuple(part.name for part in PARTS),
+}
+
+
+def parts_of(target: str, small: bool = False) -> tuple[Part, ...]:
+    """The tables and figures a target stands for; the small ones for a quick try.
+
+    >>> [part.name for part in parts_of("figure1")]
+    ['figure1']
+    """
+    if target not in TARGETS:
+        raise unknown("target", target, TARGETS)
+    return tuple(part for part in EVERYTHING if part.in_print in TARGETS[target] and part.is_quick == small)
+
+
+def protocols_of(name: str) -> tuple[str, ...]:
+    """``paper``, ``joint``, or ``both`` of them.
+
+    >>> protocols_of("both")
+    ('paper', 'joint')
+    """
+    if name not in (*PROTOCOLS, "both"):
+        raise unknown("protocol", name, (*PROTOCOLS, "both"))
+    return tuple(PROTOCOLS) if name == "both" else (name,)
+
+
+def configs(parts: Iterable[Part], protocols: Sequence[str], seeds: int) -> list[RunConfig]:
+    """Every run of some parts with its tuned options, seed after seed, so that whatever is cut short is whole."""
+    if seeds < 1:
+        raise UsageError(f"seeds is {seeds}; it must be at least 1")
+    return [
+        RunConfig(
+            method=name,
+            dataset=part.dataset,
+            classes_per_task=classes,
+            memory_per_class=memory,
+            seed=seed,
+            options=_options(name, part.dataset.removesuffix("-quick"), classes, protocol),
+        )
+        for seed in range(seeds)
+        for part in parts
+        for protocol in protocols
+        for classes in part.classes_per_task
+        for memory in part.memories
+        for name in methods_of(classes)
+    ]
+
+
+def _options(name: str, dataset: str, classes_per_task: int, protocol: str) -> dict[str, Any]:
+    if "passes" in (item.name for item in fields(method(name).options)):
+        return winner(name, dataset, classes_per_task, protocol) | {"passes": PROTOCOLS[protocol]}
+    return winner(name, dataset, classes_per_task, "paper")  # without a memory, both protocols are the same run
+
+
+def reproduce(
+    parts: Sequence[Part],
+    out: Path,
+    *,
+    protocols: Sequence[str] = tuple(PROTOCOLS),
+    seeds: int = 5,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    jobs: int | None = None,
+    watcher: Watcher | None = None,
+    everything: Sequence[Part] = EVERYTHING,
+) -> tuple[Records, dict[str, Failed]]:
+    """Make the runs of these parts that are not on record in ``out``, and put them there: records, and what failed.
+
+    Run folders lie in ``out/runs``; a run that is on record needs no folder, so that the work can be divided.
+    """
+    known = records.read(out, everything)
+    missing = [config for config in configs(parts, protocols, seeds) if not known.holds(config)]
+    outcomes: dict[str, Result | Failed] = {}
+    if missing:
+        outcomes = sweep(missing, out / "runs", data_dir=data_dir, device=device, jobs=jobs, watcher=watcher)
+    results = [outcome for outcome in outcomes.values() if isinstance(outcome, Result)]
+    found = known.merged(records.from_results(results, parts))
+    records.write(found, out, everything)
+    return found, {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Failed)}
+
+
+def collect(folders: Iterable[Path], everything: Sequence[Part] = EVERYTHING) -> Records:
+    """All records and all finished runs below these folders, a later folder over an earlier one."""
+    found = Records()
+    for folder in folders:
+        if not folder.is_dir():
+            raise UsageError(f"{folder} is not a folder; give one with records or with runs")
+        results = (Result.read(path) for path in sorted(folder.rglob(RESULT)))
+        found = found.merged(records.read(folder, everything)).merged(records.from_results(results, everything))
+    if not found.rows:
+        raise UsageError("there is no run of the paper's tables and figures there; make some: onebyone reproduce")
+    return found

@@ -1,0 +1,166 @@
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from onebyone import UsageError
+from onebyone.evaluation import Result
+from onebyone.experiments import RunConfig
+from onebyone.experiments.paper import PARTS, Value, quick
+from onebyone.experiments.records import Records, from_results, read, write
+from study import result, results
+
+TABLE1 = PARTS[:1]
+
+
+def config(seed: int = 0, **fields: object) -> RunConfig:
+    return RunConfig(**({"method": "er", "dataset": "cifar10", "seed": seed} | fields))  # type: ignore[arg-type]
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
+    made = from_results(results(PARTS[:2]), PARTS)
+    assert len(made.rows) == 2 * (2 + 2 * 4 * 6) + 2 * (2 + 2 * 4 * 8)  # seeds x (no memory + protocols x M x methods)
+    write(made, tmp_path, PARTS)
+    assert files(tmp_path).keys() == {"table1.csv", "table2.csv", "settings.json", "environments.json"}
+    assert read(tmp_path, PARTS) == made
+    before = files(tmp_path)
+    write(read(tmp_path, PARTS).merged(made), tmp_path, PARTS)
+    assert files(tmp_path) == before
+
+
+@given(st.permutations(range(8)), st.integers(0, 8))
+def test_records_grow_run_by_run_in_any_order(order: Sequence[int], cut: int) -> None:
+    some = [result(config(seed, options={"passes": p}), 0.2) for p in ("separate", "joint") for seed in range(4)]
+    first, second = ([some[i] for i in part] for part in (order[:cut], order[cut:]))
+    grown = from_results(first, TABLE1).merged(from_results(second, TABLE1))
+    assert grown == from_results(some, TABLE1)
+    assert [(row.protocol, row.seed) for row in grown.rows] == [(p, s) for p in ("joint", "paper") for s in range(4)]
+
+
+def test_a_value_is_the_mean_over_the_seeds_of_one_protocol() -> None:
+    made = from_results(
+        [
+            *(result(config(seed), accuracy, 0.3) for seed, accuracy in enumerate((0.1, 0.2, 0.6))),
+            result(config(0, options={"passes": "joint"}), 0.9),
+            result(config(0, method="finetune"), 0.1, 1.0),
+            result(config(0, method="iid"), 0.6),
+        ],
+        TABLE1,
+    )
+    found = made.value("paper", "cifar10", "er", 1, 20, "accuracy")
+    assert found is not None
+    assert (round(found.mean, 3), round(found.std, 3), found.runs) == (30.0, 21.602, 3)
+    assert made.value("joint", "cifar10", "er", 1, 20, "accuracy") == Value(90.0, 0.0, 1)
+    forgetting = made.value("paper", "cifar10", "er", 1, 20, "forgetting")
+    assert forgetting is not None
+    assert round(forgetting.mean, 3) == 30.0
+    assert made.value("paper", "cifar10", "er", 1, 50, "accuracy") is None
+    assert made.value("paper", "cifar10", "er", 2, 20, "accuracy") is None
+    for protocol in ("paper", "joint"):  # a run without a memory serves all
+        assert made.value(protocol, "cifar10", "finetune", 1, 100, "accuracy") == Value(10.0, 0.0, 1)
+        assert made.value(protocol, "cifar10", "iid", 1, 5, "forgetting") is None
+    growth = made.value("paper", "cifar10", "finetune", 1, 5, "growth")
+    assert growth is not None
+    assert growth.mean < 0
+
+
+def test_a_cell_never_holds_two_settings() -> None:
+    old = from_results([result(config(seed), 0.2) for seed in range(3)], TABLE1)
+    new = from_results([result(config(1, options={"learning_rate": 0.01}), 0.3)], TABLE1)
+    assert [(row.seed, row.accuracy) for row in old.merged(new).rows] == [(1, 0.3)]
+    assert old.merged(new).settings == new.settings
+    other = from_results([result(config(1, memory_per_class=50, options={"learning_rate": 0.01}), 0.3)], TABLE1)
+    assert len(old.merged(other).rows) == 4  # another cell
+    two = [result(config(0), 0.2), result(config(1, options={"learning_rate": 0.01}), 0.3)]
+    with pytest.raises(UsageError, match=r"runs of er on cifar10 \(S = 1, M = 20\) with different settings; give only"):
+        from_results(two, TABLE1)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"held_out": True},
+        {"class_order": "random"},
+        {"batch_size": 5},
+        {"dataset": "cifar100"},
+        {"memory_per_class": 7},
+        {"method": "er-aml"},
+        {"classes_per_task": 5},
+    ],
+)
+def test_only_runs_of_the_paper_are_recorded(other: dict[str, object]) -> None:
+    assert from_results([result(config(**other), 0.2)], PARTS[:2]) == Records()
+
+
+def test_what_is_on_record_is_known_again(tmp_path: Path) -> None:
+    write(from_results([result(config(1), 0.2), result(config(2, method="iid"), 0.2)], PARTS), tmp_path, PARTS)
+    known = read(tmp_path, PARTS)
+    assert known.holds(config(1))
+    assert known.holds(config(1, device="cuda", options={"learning_rate": 0.1, "passes": "separate"}))
+    assert known.holds(config(2, method="iid"))
+    assert not known.holds(config(0))
+    assert not known.holds(config(1, options={"learning_rate": 0.2}))
+    assert not known.holds(config(1, options={"passes": "joint"}))
+    assert not known.holds(config(1, memory_per_class=5))
+
+
+def test_every_number_can_be_traced() -> None:
+    run = result(config(1, options={"learning_rate": 0.03}), 0.2, device="another machine")
+    made = from_results([run, result(config(2, options={"learning_rate": 0.03}), 0.2)], PARTS)
+    first, second = made.rows
+    assert first.settings == second.settings
+    settings = made.settings[first.settings] | {"seed": 1, "memory_per_class": first.memory_per_class}
+    assert settings == run.config
+    assert made.environments[first.environment]["device"] == "another machine"
+    assert made.environments[second.environment]["device"] == "a made-up machine"
+
+
+def test_quick_runs_and_real_ones_lie_side_by_side(tmp_path: Path) -> None:
+    everything = (*PARTS, *quick(PARTS))
+    both = from_results([result(config(), 0.2), result(config(dataset="cifar10-quick"), 0.9)], everything)
+    write(both, tmp_path, everything)
+    assert {"table1.csv", "table1-quick.csv"} <= files(tmp_path).keys()
+    assert read(tmp_path, everything) == both
+    assert [row.accuracy for row in both.of(PARTS).rows] == [0.2]
+
+
+def test_nothing_there_is_no_records(tmp_path: Path) -> None:
+    assert read(tmp_path, PARTS) == Records()
+    assert read(tmp_path / "nowhere", PARTS) == Records()
+    write(Records(), tmp_path, PARTS)
+    assert read(tmp_path, PARTS) == Records()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("table1.csv", "protocol,dataset\npaper,cifar10\n"),
+        ("table1.csv", ""),
+        ("settings.json", "{}"),
+        ("settings.json", "{"),
+        ("environments.json", "{}"),
+    ],
+)
+def test_damaged_records_are_refused(name: str, text: str, tmp_path: Path) -> None:
+    write(from_results([result(config(), 0.2)], PARTS), tmp_path, PARTS)
+    path = tmp_path / name
+    path.write_text(text or path.read_text().replace(",er,", ",err,"))
+    with pytest.raises(UsageError, match="restore"):
+        read(tmp_path, PARTS)
+
+
+def test_the_first_runs_can_still_be_read() -> None:
+    """They were written before results said what they were made with."""
+    found = [Result.read(path) for path in sorted(Path(__file__).parent.parent.glob("results/first-runs/*.json"))]
+    assert len(found) == 6
+    made = from_results(found, PARTS)
+    assert len(made.rows) == 6
+    assert list(made.environments.values()) == [{}]
+    assert replace(found[0], environment={}) == found[0]
