@@ -40,6 +40,8 @@ def test_without_words_the_commands_are_listed(onebyone: Call) -> None:
         "sweep",
         "tune",
         "table",
+        "reproduce",
+        "report",
         "demo",
         "methods",
         "datasets",

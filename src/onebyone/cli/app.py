@@ -13,6 +13,7 @@ from rich.table import Table
 
 from onebyone import __version__
 from onebyone.cli.progress import Bar
+from onebyone.cli.reproduce import report_command, reproduce_command
 from onebyone.cli.runs import DataDir, Device, Jobs, do_runs
 from onebyone.cli.tune import tune_command
 from onebyone.data import datasets as all_datasets
@@ -163,6 +164,10 @@ def table_command(
     else:
         with whole(out) as place:
             place.write_text(text + "\n")
+
+
+app.command("reproduce")(reproduce_command)
+app.command("report")(report_command)
 
 
 @app.command()

@@ -70,7 +70,7 @@ class Finding:
         if self.failed:
             return "fails"
         if self.missing:
-            return "not yet measured" if self.missing == self.total else "not yet measured in full"
+            return "not measured" if self.missing == self.total else "partly measured"
         return "holds"
 
 

@@ -59,6 +59,11 @@ class Grid:
     rows: dict[str, list[Cell]]  # by the title of the method
 
     @property
+    def seeds(self) -> int:
+        """How many runs the fullest cell has."""
+        return max((cell.ours.runs for row in self.rows.values() for cell in row if cell.ours), default=0)
+
+    @property
     def title(self) -> str:
         return f"{self.part.title}, {self.metric} in per cent, protocol “{self.protocol}”"
 

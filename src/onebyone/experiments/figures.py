@@ -88,7 +88,7 @@ class Place:
 
     @property
     def stream(self) -> str:
-        return f"S = {self.classes_per_task}"
+        return "one class per task" if self.classes_per_task == 1 else f"{self.classes_per_task} classes per task"
 
     def value(self, records: Records, method: str, metric: str) -> Value | None:
         return records.value(
@@ -220,6 +220,7 @@ def save(title: str, rows: Sequence[Sequence[Drawing]], stem: Path) -> None:
         for kind, metadata in (("png", {}), ("svg", {"Date": None})):
             with whole(stem.with_name(f"{stem.name}.{kind}")) as place:
                 figure.savefig(place, format=kind, dpi=150, metadata=metadata)
+            figure.set_layout_engine("none")  # it has settled, and takes longer than the drawing
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Any]:
@@ -249,6 +250,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Any]:
                 line.x, line.y, line.spread, color=colour, linestyle=style, marker=MARKS[line.method], markersize=7
             )
         named[line.method] = handle
+    axes.set_ylim(bottom=0)
     return named
 
 

@@ -1,0 +1,120 @@
+"""The commands that run the paper again and report on it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from onebyone.cli.sweep_view import watch
+from onebyone.experiments import comparison, records
+from onebyone.experiments.files import whole
+from onebyone.experiments.paper import Part
+from onebyone.experiments.report import Study, markdown, publish, read_tried
+from onebyone.experiments.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
+from onebyone.experiments.workers import Failed
+
+
+def reproduce_command(
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="table1, table2, figure1, figures or all.")],
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="paper, joint or both.")] = "both",
+    seeds: Annotated[
+        int | None, typer.Option(metavar="N", help="Runs of each cell.", show_default="5, quick: 1")
+    ] = None,
+    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:N or auto.")] = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="Few images: to try it out.")] = False,
+    from_: Annotated[
+        Path | None, typer.Option("--from", metavar="FOLDER", help="Run nothing; show the records there.")
+    ] = None,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Of runs, records and page.")] = Path("reproduction"),
+    data_dir: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="Folder of the data.", show_default="the cache")
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(metavar="N", help="Runs at once.", show_default="16 on a GPU, else cores")
+    ] = None,
+) -> None:
+    """Run the paper again: what is missing of a table or figure.
+
+    Leaves records (CSV), a page, figures and tables. After Ctrl-C or a crash,
+    the same command goes on where it was.
+    """
+    parts, protocols = parts_of(target, quick), protocols_of(protocol)
+    count = seeds if seeds is not None else 1 if quick else 5
+    failed: dict[str, Failed] = {}
+    if from_ is not None:
+        found = collect([from_])
+    else:
+        with watch() as watcher:
+            found, failed = reproduce(
+                parts,
+                out,
+                protocols=protocols,
+                seeds=count,
+                data_dir=data_dir,
+                device=device,
+                jobs=jobs,
+                watcher=watcher,
+            )
+    study = Study(
+        found.of(parts),
+        parts,
+        protocols,
+        command=_command(target, protocol, count, quick),
+        tried=read_tried((from_ or out) / "tried.yaml"),
+    )
+    for grid in study.grids:
+        print(comparison.text(grid), end="\n\n")
+    publish(study, out / "report.html")
+    print(f"The page: {out / 'report.html'}" + (" (QUICK: its numbers mean nothing)" if quick else ""))
+    if failed:
+        print(f"onebyone: {len(failed)} runs failed, see error.txt in {', '.join(failed)}", file=sys.stderr)
+        raise typer.Exit(1)
+
+
+def report_command(
+    folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="With records, or runs anywhere below.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="The page; figures go beside it.")] = Path("report.html"),
+    text: Annotated[
+        Path | None, typer.Option("--markdown", metavar="FILE", help="Write this instead of a page.")
+    ] = None,
+    keep: Annotated[
+        Path | None, typer.Option("--records", metavar="FOLDER", help="Also keep all records there.")
+    ] = None,
+) -> None:
+    """Report on runs of the paper: a page, figures and tables.
+
+    Where folders disagree on a cell, the last one counts.
+    """
+    found = collect(folders)
+    if keep is not None:
+        found = records.read(keep, EVERYTHING).merged(found)
+        records.write(found, keep, EVERYTHING)
+    parts = _shown(found)
+    rows = found.of(parts).rows
+    seeds = max(row.seed for row in rows) + 1
+    study = Study(
+        found.of(parts),
+        parts,
+        protocols_of("both"),
+        command=_command("all", "both", seeds, parts[0].is_quick),
+        tried=[entry for folder in folders for entry in read_tried(folder / "tried.yaml")],
+    )
+    if text is not None:
+        with whole(text) as place:
+            place.write_text(markdown(study), encoding="utf-8")
+    else:
+        publish(study, out)
+    print(f"{len(rows)} runs; see: {text or out}")
+
+
+def _shown(found: records.Records) -> tuple[Part, ...]:
+    """All of the paper, or where there are quick runs only, all of the quick try."""
+    whole_paper = parts_of("all")
+    return whole_paper if found.of(whole_paper).rows else parts_of("all", small=True)
+
+
+def _command(target: str, protocol: str, seeds: int, quick: bool) -> str:
+    return f"onebyone reproduce {target} --protocol {protocol} --seeds {seeds}{' --quick' * quick}"

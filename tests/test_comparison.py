@@ -1,0 +1,75 @@
+import pytest
+
+from onebyone.experiments.comparison import Cell, grids, latex, markdown, text
+from onebyone.experiments.paper import PARTS, Value
+from onebyone.experiments.records import Records, from_results
+from study import results
+
+
+def cell(paper: tuple[float, float], ours: tuple[float, float], metric: str = "accuracy") -> Cell:
+    return Cell("ccp", 20, metric, Value(*paper, runs=5), Value(*ours, runs=5))
+
+
+@pytest.mark.parametrize(
+    ("paper", "ours", "more", "less"),
+    [
+        ((30.0, 1.0), (30.0, 0.0), "reproduced", "reproduced"),
+        ((30.0, 1.0), (28.0, 0.5), "reproduced", "reproduced"),  # exactly twice the larger
+        ((30.0, 1.0), (27.9, 0.5), "missed", "better"),
+        ((30.0, 1.0), (27.96, 0.5), "reproduced", "reproduced"),  # 28.0 in the paper's digits
+        ((30.0, 1.0), (27.9, 2.0), "reproduced", "reproduced"),  # ours is the larger
+        ((30.0, 1.0), (32.1, 0.5), "better", "missed"),
+        ((10.0, 0.0), (10.0, 0.0), "reproduced", "reproduced"),
+        ((10.0, 0.0), (9.9, 0.0), "missed", "better"),
+    ],
+)
+def test_verdicts(paper: tuple[float, float], ours: tuple[float, float], more: str, less: str) -> None:
+    assert cell(paper, ours).verdict == more
+    assert cell(paper, ours, "forgetting").verdict == less
+
+
+def test_what_cannot_be_compared() -> None:
+    assert Cell("ccp", 20, "accuracy", Value(30, 1, 5), None).verdict == "hole"
+    assert Cell("ccp", 5, "forgetting", None, Value(30, 1, 5)).verdict == "not printed"
+    assert Cell("ccp", 5, "forgetting", None, None).verdict == "hole"
+    assert Cell("iid", 5, "forgetting", None, None, means_something=False).verdict == "not printed"
+    assert Cell("ccp", 20, "accuracy", Value(30, 1, 5), None).difference is None
+
+
+def test_an_empty_table_is_all_holes() -> None:
+    accuracy, forgetting = grids(Records(), PARTS[0], "paper")
+    assert list(accuracy.rows) == ["iid online", "fine-tuning", "ER", "iCaRL", "MIR", "DER++", "SupBYOL", "CCP"]
+    assert {cell.verdict for row in accuracy.rows.values() for cell in row} == {"hole"}
+    assert {cell.verdict for cell in forgetting.rows["iid online"]} == {"not printed"}
+    assert text(accuracy).splitlines()[2].split() == ["iid", "online", "…", "…", "…", "…"]
+    assert accuracy.seeds == 0
+
+
+def test_a_table_beside_the_papers() -> None:
+    made = [run for run in results(PARTS[:1], ccp=-9, er=9) if run.config["method"] != "mir"]
+    accuracy, forgetting = grids(from_results(made, PARTS), PARTS[0], "paper")
+    verdicts = {title: {cell.verdict for cell in row} for title, row in accuracy.rows.items()}
+    assert verdicts == {title: {"reproduced"} for title in verdicts} | {
+        "ER": {"better"},
+        "MIR": {"hole"},
+        "CCP": {"missed"},
+    }
+    assert [cell.verdict for cell in forgetting.rows["CCP"]] == ["not printed", *["reproduced"] * 3]
+    assert accuracy.seeds == 2
+    lines = text(accuracy).splitlines()
+    assert lines[0] == "Table 1: Split CIFAR-10, one class per task, accuracy in per cent, protocol “paper”"
+    assert lines[-1].split("  ")[:2] == ["CCP", ""]
+    assert "25.3 ± 0.1 (-9.0 ✗)" in lines[-1]
+    assert "| CCP | 15.2 ± 0.1 (paper 24.2 ± 0.9) ✗ |" in markdown(accuracy)
+    assert "| MIR | … (paper 17.8 ± 1.8) |" in markdown(accuracy)
+
+
+def test_latex_is_balanced() -> None:
+    (accuracy, _) = grids(from_results(results(PARTS[1:2]), PARTS), PARTS[1], "joint")
+    found = latex(accuracy)
+    rows = [line for line in found.splitlines() if line.endswith("\\\\")]
+    assert len(rows) == 1 + 2 * 10
+    assert {line.count("&") for line in rows} == {4}
+    assert "CCP & 34.2 $\\pm$ 0.1 &" in found
+    assert found.count("\\begin") == found.count("\\end") == 1
+    assert "±" not in found

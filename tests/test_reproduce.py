@@ -1,0 +1,144 @@
+"""The whole way on digits: runs, records, tables, page."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from onebyone import UsageError
+from onebyone.cli import reproduce as commands
+from onebyone.experiments import reproduce as module
+from onebyone.experiments.grid import plan
+from onebyone.experiments.paper import PARTS, Part, methods_of
+from onebyone.experiments.records import read, write
+from onebyone.experiments.reproduce import collect, configs, parts_of, protocols_of, reproduce
+from onebyone.experiments.run import run
+
+Call = Callable[..., tuple[int, str, str]]
+SMALL = (
+    Part("table1", "Table 1: digits", "digits", (5,), (2,)),
+    Part("figure1", "Figure 1: digits", "digits", (5,), (3,)),
+)
+
+
+@pytest.fixture(autouse=True)
+def two_methods(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And options that make a run short."""
+    few = {"finetune": "fine-tuning", "er": "ER"}
+    monkeypatch.setattr(module, "methods_of", lambda classes: few)
+    monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False})
+
+
+def test_targets_and_protocols() -> None:
+    assert [part.name for part in parts_of("all")] == ["table1", "table2", "figure1", "appendix"]
+    assert [part.name for part in parts_of("table1", small=True)] == ["table1-quick"]
+    assert protocols_of("joint") == ("joint",)
+    with pytest.raises(UsageError, match="unknown target 'tabel1'; did you mean 'table1'"):
+        parts_of("tabel1")
+    with pytest.raises(UsageError, match="unknown protocol 'papers'"):
+        protocols_of("papers")
+    with pytest.raises(UsageError, match="seeds is 0; it must be at least 1"):
+        configs(PARTS, ["paper"], 0)
+
+
+def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "methods_of", methods_of)
+    asked = []
+
+    def winner(*place: object) -> dict[str, object]:
+        asked.append(place)
+        return {"learning_rate": 0.02}
+
+    monkeypatch.setattr(module, "winner", winner)
+    runs = plan(configs(parts_of("all"), ("paper", "joint"), 5), "cpu").values()
+    assert Counter((c.dataset, c.classes_per_task) for c in runs) == {
+        ("cifar10", 1): 5 * (2 + 2 * 6 * 4),
+        ("cifar10", 2): 5 * (2 + 2 * 8 * 4),
+        ("cifar100", 1): 5 * (2 + 2 * 6 * 3),
+        ("cifar100", 5): 5 * (2 + 2 * 8 * 3),
+    }
+    assert {c.options["learning_rate"] for c in runs} == {0.02}
+    assert not any(c.held_out for c in runs)
+    assert {c.options.get("passes") for c in runs if c.method == "ccp"} == {"separate", "joint"}
+    assert ("iid", "cifar10", 1, "joint") not in asked  # one run serves both protocols
+    assert ("ccp", "cifar100", 5, "joint") in asked
+    asked.clear()
+    configs(parts_of("table1", small=True), ("paper",), 1)
+    assert {place[1] for place in asked} == {"cifar10"}  # a quick run uses what was tuned for the real one
+
+
+def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, failed = reproduce(SMALL[:1], tmp_path, seeds=1, device="cpu", jobs=1, everything=SMALL)
+    assert not failed
+    assert [(row.method, row.protocol) for row in made.rows] == [("finetune", "both"), ("er", "joint"), ("er", "paper")]
+    assert read(tmp_path, SMALL) == made
+    config = configs(SMALL[:1], ["joint"], 1)[1]
+    assert made.value("joint", "digits", "er", 5, 2, "accuracy") is not None
+    again = run(replace(config, device="cpu"))
+    assert made.runs("joint", "digits", "er", 5, 2)[0].accuracy == round(again.accuracy, 5)
+    assert collect([tmp_path / "runs"], SMALL) == made  # the folders say the same as the records
+
+    done: list[str] = []
+    sweep = module.sweep
+
+    def spy(configs: list[object], *args: object, **more: object) -> object:
+        done.extend(str(c.seed) + c.method for c in configs)  # type: ignore[attr-defined]
+        return sweep(configs, *args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "sweep", spy)
+    other = tmp_path / "other machine"
+    write(made, other, SMALL)  # the records alone, without the folders
+    grown, _ = reproduce(SMALL[:1], other, protocols=["paper"], seeds=2, device="cpu", jobs=1, everything=SMALL)
+    assert done == ["1finetune", "1er"]
+    assert len(grown.rows) == 5
+    reproduce(SMALL[:1], other, protocols=["paper"], seeds=2, device="cpu", everything=SMALL)
+    assert len(done) == 2
+    assert collect([tmp_path / "runs", other], SMALL) == grown
+
+
+def test_a_run_that_fails_is_a_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "learning_rate": 1e30})
+    made, failed = reproduce(SMALL[:1], tmp_path, protocols=["paper"], seeds=1, device="cpu", jobs=1, everything=SMALL)
+    assert made.rows == ()
+    assert len(failed) == 2
+
+
+def test_nothing_to_collect(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"there is no run of the paper.*onebyone reproduce"):
+        collect([tmp_path])
+    with pytest.raises(UsageError, match="nowhere is not a folder"):
+        collect([tmp_path / "nowhere"])
+
+
+def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "parts_of", lambda target, small=False: SMALL[:1] if target == "table1" else SMALL)
+    monkeypatch.setattr(commands, "EVERYTHING", SMALL)
+    monkeypatch.setattr(commands, "reproduce", partial(reproduce, everything=SMALL))
+    monkeypatch.setattr(commands, "collect", partial(collect, everything=SMALL))
+    words = ["reproduce", "table1", "--protocol", "paper", "--seeds", 2, "--device", "cpu", "--jobs", 1]
+    code, out, err = onebyone(*words)
+    assert (code, err) == (0, "")
+    assert "[4/4] " in out
+    assert "Table 1: digits, accuracy in per cent, protocol “paper”" in out
+    assert out.endswith("The page: reproduction/report.html\n")
+    assert {p.name for p in Path("reproduction").iterdir()} == {
+        *("table1.csv", "settings.json", "environments.json", "runs", "report", "report.html")
+    }
+    first = Path("reproduction/report.html").read_text()
+    code, out, err = onebyone("reproduce", "table1", "--protocol", "paper", "--seeds", 2, "--from", "reproduction")
+    assert (code, err) == (0, "")
+    assert "[" not in out.split("Table 1")[0]  # no run
+    assert Path("reproduction/report.html").read_text() == first
+
+    code, out, err = onebyone("report", "reproduction/runs", "--records", "kept", "--markdown", "docs/found.md")
+    assert (code, out, err) == (0, "4 runs; see: docs/found.md\n", "")
+    assert read(Path("kept"), SMALL) == read(Path("reproduction"), SMALL)
+    assert "## Which of the paper's claims hold" in Path("docs/found.md").read_text()
+    code, out, err = onebyone("report", "kept", "--out", "page/index.html")
+    assert (code, err) == (0, "")
+    assert Path("page/index.html").exists()
+    assert Path("page/index/anytime-digits-paper-M2.svg").exists()
+    assert onebyone("report", "nowhere")[0] == 2
