@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from onebyone.data import CropFlip, Dataset, load
+from onebyone.data import CropFlip, Dataset, cifar, load
 from onebyone.data.cifar import CIFAR10, CIFAR100, Archive, read
 from onebyone.errors import UsageError
 
@@ -296,3 +296,23 @@ def test_damaged_names_pickle(tmp_path: Path) -> None:
     (folder / "meta").write_bytes(python2_pickle({b"fine_label_names": [b"apple", 7]}))
     with pytest.raises(UsageError, match="meta has 1 class names; expected 100"):
         read(archive, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100"])
+def test_quick(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few images of the real set, in the same order, from wherever that is."""
+    asked = []
+
+    def fake(archive: Archive, root: Path | None) -> Dataset:
+        asked.append(root)
+        y = torch.arange(40 * len(archive.classes)) % len(archive.classes)
+        x = torch.zeros(len(y), 3, 32, 32, dtype=torch.uint8)
+        return Dataset(archive.name, x, y, x, y, archive.classes, CropFlip(padding=4, flip=True))
+
+    monkeypatch.setattr(cifar, "read", fake)
+    small = load(f"{name}-quick", "there")
+    assert asked == [Path("there")]
+    assert small.train_y.bincount().tolist() == [20] * 10
+    assert small.test_y.bincount().tolist() == [5] * 10
+    assert small.spec.num_classes == 10
+    assert small.augmentation == CropFlip(padding=4, flip=True)

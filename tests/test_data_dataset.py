@@ -96,6 +96,18 @@ def test_training_and_test_must_be_alike(numbered: Dataset) -> None:
         replace(numbered, test_x=torch.full((3, 1), torch.nan))
 
 
+def test_a_few_of_each_class(digits: Dataset) -> None:
+    small = digits.few(classes=3, train=4, test=10_000)
+    assert small.spec.num_classes == 3
+    assert small.classes == ("0", "1", "2")
+    assert small.train_y.bincount().tolist() == [4, 4, 4]
+    assert small.test_y.bincount().tolist() == digits.test_y.bincount()[:3].tolist()  # no more than there are
+    first = (digits.train_y == 2).nonzero().flatten()[:4]
+    assert torch.equal(small.train_x[small.train_y == 2], digits.train_x[first])
+    assert small.augmentation == digits.augmentation
+    assert small.fingerprint != digits.fingerprint
+
+
 def test_registry(numbered: Dataset) -> None:
     assert {"arrays", "cifar10", "cifar100", "digits", "folder"} <= set(datasets())
     assert all(entry.summary and entry.about for entry in datasets().values())

@@ -30,7 +30,8 @@ SCRIPT = """
 import sys
 
 for name in (
-    "typer click rich safetensors matplotlib yaml platformdirs PIL sklearn scipy pandas pooch requests tqdm".split()
+    "typer click rich safetensors matplotlib yaml platformdirs PIL sklearn scipy pandas plotly pooch requests "
+    "tqdm".split()
 ):
     sys.modules[name] = None  # importing it fails as if it were not installed
 import torch

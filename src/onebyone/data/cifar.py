@@ -99,14 +99,14 @@ def load_cifar100(root: Path | None = None) -> Dataset:
 
 @register("cifar10-quick", about="of `onebyone reproduce --quick`: to try it out, not for results")
 def load_cifar10_quick(root: Path | None = None) -> Dataset:
-    """The first 30 training and 10 test photographs of each class of cifar10."""
-    return load_cifar10(root).few(classes=10, train=30, test=10)
+    """The first 20 training and 5 test photographs of each class of cifar10."""
+    return load_cifar10(root).few(classes=10, train=20, test=5)
 
 
 @register("cifar100-quick", about="of `onebyone reproduce --quick`: to try it out, not for results")
 def load_cifar100_quick(root: Path | None = None) -> Dataset:
-    """The first 10 training and 5 test photographs of 20 classes of cifar100."""
-    return load_cifar100(root).few(classes=20, train=10, test=5)
+    """The first 20 training and 5 test photographs of 10 classes of cifar100."""
+    return load_cifar100(root).few(classes=10, train=20, test=5)
 
 
 def read(archive: Archive, root: Path | None = None) -> Dataset:

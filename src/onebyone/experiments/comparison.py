@@ -103,10 +103,12 @@ def text(grid: Grid) -> str:
 
 
 def _short(cell: Cell) -> str:
-    if cell.ours is None:
-        return SIGNS[cell.verdict] or "–"
     beside = "" if cell.difference is None else f" ({cell.difference:+.1f} {SIGNS[cell.verdict]})"
-    return f"{cell.ours}{beside}"
+    return f"{_ours(cell)}{beside}"
+
+
+def _ours(cell: Cell) -> str:
+    return str(cell.ours or SIGNS[cell.verdict] or "–")
 
 
 def markdown(grid: Grid) -> str:
@@ -119,9 +121,9 @@ def markdown(grid: Grid) -> str:
 
 
 def _whole(cell: Cell) -> str:
-    paper = "" if cell.paper is None else f" (paper {cell.paper})"
-    ours = "–" if cell.verdict == "not printed" and cell.ours is None else HOLE if cell.ours is None else str(cell.ours)
-    return f"{ours}{paper} {SIGNS[cell.verdict]}".rstrip() if cell.ours else f"{ours}{paper}"
+    paper = f" (paper {cell.paper})" if cell.paper else ""
+    sign = f" {SIGNS[cell.verdict]}" if cell.difference is not None else ""
+    return f"{_ours(cell)}{paper}{sign}"
 
 
 def latex(grid: Grid) -> str:

@@ -42,6 +42,7 @@ MARKS = {
     "ccp": "*",
 }
 DASHED = ("iid", "finetune")
+Kind = Literal["curve", "points", "level", "paper"]
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class Line:
     """One method in a panel: a curve with a band, points with a spread, a level, or where the paper puts it."""
 
     method: str
-    kind: Literal["curve", "points", "level", "paper"]
+    kind: Kind
     x: tuple[float, ...]
     y: tuple[float, ...]
     spread: tuple[float, ...] = ()
@@ -117,14 +118,14 @@ def tradeoff(records: Records, place: Place) -> Panel:
     """Forgetting against accuracy; hollow marks are the paper's numbers."""
     lines = []
     for method in methods_of(place.classes_per_task):
-        ours = [place.value(records, method, metric) for metric in ("forgetting", "accuracy")]
-        theirs = [
-            printed(place.part.in_print, method, place.memory_per_class, metric)
-            for metric in ("forgetting", "accuracy")
-        ]
-        for kind, (x, y) in (("points", ours), ("paper", theirs)):
+        metrics = ("forgetting", "accuracy")
+        found: dict[Kind, list[Value | None]] = {
+            "points": [place.value(records, method, metric) for metric in metrics],
+            "paper": [printed(place.part.in_print, method, place.memory_per_class, metric) for metric in metrics],
+        }
+        for kind, (x, y) in found.items():
             if x is not None and y is not None:
-                lines.append(Line(method, kind, (x.mean,), (y.mean,), (y.std,)))  # type: ignore[arg-type]
+                lines.append(Line(method, kind, (x.mean,), (y.mean,), (y.std,)))
     return Panel(
         f"{place.stream}, M = {place.memory_per_class}", "forgetting, % (less is better)", "accuracy, %", tuple(lines)
     )

@@ -154,27 +154,26 @@ class Study:
                 seen[row.settings] = {"row": row, "changed": changed, "rest": rest | others}
         return list(seen.values())
 
-    def panels(self) -> dict[str, dict[str, dict[str, dict[str, list[Drawing]]]]]:
-        """Every figure: by section, data set, protocol and M, the panels for each S."""
-        found: dict[str, dict[str, dict[str, dict[str, list[Drawing]]]]] = {}
-        for dataset in dict.fromkeys(part.dataset for part in self.parts):
-            for protocol in self.protocols:
-                rows = figures.places(self.parts, dataset, protocol)
+    @cached_property
+    def drawings(self) -> dict[str, dict[str, dict[str, dict[str, list[Drawing]]]]]:
+        """Every figure: by section, data set, protocol and M, a panel for each S."""
+        return {
+            section: {
+                dataset: {
+                    protocol: self._draw(section, figures.places(self.parts, dataset, protocol))
+                    for protocol in self.protocols
+                }
+                for dataset in dict.fromkeys(part.dataset for part in self.parts)
+            }
+            for section in SECTIONS
+        }
 
-                def put(section: str, memory: str, drawings: list[Drawing]) -> None:
-                    by_protocol = found.setdefault(section, {}).setdefault(dataset, {})  # noqa: B023
-                    by_protocol.setdefault(protocol, {})[memory] = drawings  # noqa: B023
-
-                for section in SECTIONS:
-                    if section == "bytes":
-                        streams = {place.classes_per_task for row in rows for place in row}
-                        put(section, "", [figures.against_bytes(self.records, _of(rows, s)) for s in sorted(streams)])
-                    else:
-                        make = figures.KINDS[section]
-                        for row in rows:
-                            memory = f"M = {row[0].memory_per_class}"
-                            put(section, memory, [make(self.records, place) for place in row])
-        return found
+    def _draw(self, section: str, rows: list[list[Place]]) -> dict[str, list[Drawing]]:
+        if section == "bytes":  # over all M
+            streams = sorted({place.classes_per_task for row in rows for place in row})
+            return {"": [figures.against_bytes(self.records, _of(rows, classes)) for classes in streams]}
+        make = figures.KINDS[section]
+        return {f"M = {row[0].memory_per_class}": [make(self.records, place) for place in row] for row in rows}
 
 
 def _of(rows: Iterable[Iterable[Place]], classes_per_task: int) -> list[Place]:
@@ -201,14 +200,13 @@ def read_tried(path: Path) -> list[dict[str, Any]]:
 
 def publish(study: Study, page: Path) -> None:
     """The page, and in a folder of its name the figures as PNG and SVG and the tables as LaTeX."""
-    drawn = study.panels()
     with whole(page) as place:
         place.write_text(html(study), encoding="utf-8")
     folder = page.with_suffix("")
     for grid in study.grids:
         with whole(folder / f"{grid.part.name}-{grid.metric}-{grid.protocol}.tex") as place:
             place.write_text(comparison.latex(grid))
-    for section, by_dataset in drawn.items():
+    for section, by_dataset in study.drawings.items():
         for dataset, by_protocol in by_dataset.items():
             for protocol, by_memory in by_protocol.items():
                 title = f"{_dataset(dataset)}: {SECTIONS[section][0].lower()}, protocol “{protocol}”"
@@ -231,7 +229,7 @@ def html(study: Study) -> str:
             dataset: {p: {m: [chart(d) for d in ds] for m, ds in by_memory.items()} for p, by_memory in found.items()}
             for dataset, found in by_dataset.items()
         }
-        for section, by_dataset in study.panels().items()
+        for section, by_dataset in study.drawings.items()
     }
     shown = [name for name in TITLES if any(row.method == name for row in study.records.rows)]
     return _fill(
