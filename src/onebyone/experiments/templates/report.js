@@ -22,6 +22,8 @@ function draw(figure) {
     const drawn = chart.data.filter((trace) => !hidden.has(trace.meta));
     const empty = chart.data.every((trace) => (trace.x || []).length === 0);
     panel.className = empty ? "panel empty" : "panel";
+    panel.setAttribute("role", "figure");
+    panel.setAttribute("aria-label", chart.layout.title.text);
     if (empty) {
       Plotly.purge(panel);
       panel.textContent = `${chart.layout.title.text}: not yet run`;
