@@ -1,9 +1,9 @@
 import pytest
 
+from made_up import results
 from onebyone.experiments.comparison import Cell, grids, latex, markdown, text
 from onebyone.experiments.paper import PARTS, Value
 from onebyone.experiments.records import Records, from_results
-from study import results
 
 
 def cell(paper: tuple[float, float], ours: tuple[float, float], metric: str = "accuracy") -> Cell:

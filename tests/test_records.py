@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from made_up import result, results
 from onebyone import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments import RunConfig
 from onebyone.experiments.paper import PARTS, Value, quick
 from onebyone.experiments.records import Records, from_results, read, write
-from study import result, results
 
 TABLE1 = PARTS[:1]
 

@@ -12,13 +12,15 @@ from xml.etree import ElementTree
 import pytest
 from PIL import Image
 
+from made_up import results
 from onebyone import UsageError
-from onebyone.experiments.figures import COLOURS, KINDS, MARKS, Heat, Panel, Place, against_bytes, places, save
+from onebyone.experiments.figures import COLOURS, KINDS, MARKS, Heat, Panel, Place, against_bytes, places
 from onebyone.experiments.interactive import SYMBOLS, chart
 from onebyone.experiments.paper import PARTS, TITLES, methods_of, quick
+from onebyone.experiments.pictures import save
 from onebyone.experiments.records import Records, from_results
-from onebyone.experiments.report import SECTIONS, Study, html, markdown, publish, read_tried
-from study import results
+from onebyone.experiments.report import SECTIONS, html, markdown, publish
+from onebyone.experiments.study import FIGURES, Study, read_tried
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
@@ -98,7 +100,7 @@ def test_what_people_wrote_is_escaped(study: Study) -> None:
 
 def test_the_charts_in_the_page(study: Study) -> None:
     (charts,) = (json.loads(text) for text in Page(html(study)).scripts if text.startswith("{"))
-    assert charts.keys() == SECTIONS.keys()
+    assert charts.keys() == SECTIONS.keys() == set(FIGURES)
     assert charts["anytime"]["cifar10"].keys() == {"paper", "joint"}
     assert charts["anytime"]["cifar10"]["paper"].keys() == {"M = 5", "M = 20", "M = 50", "M = 100"}
     assert charts["anytime"]["cifar100"]["paper"].keys() == {"M = 20", "M = 50", "M = 100"}

@@ -12,8 +12,9 @@ from onebyone.cli.sweep_view import watch
 from onebyone.experiments import comparison, records
 from onebyone.experiments.files import whole
 from onebyone.experiments.paper import Part
-from onebyone.experiments.report import Study, markdown, publish, read_tried
+from onebyone.experiments.report import markdown, publish
 from onebyone.experiments.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
+from onebyone.experiments.study import Study, read_tried
 from onebyone.experiments.workers import Failed
 
 

@@ -1,20 +1,15 @@
-"""The figures, each described once: what is drawn here as PNG and SVG for papers is what the page draws."""
+"""The figures, each described once: pictures for papers and the page are drawn from the same."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, pstdev
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Literal
 
 from onebyone.data.cifar import CIFAR10
-from onebyone.files import whole
-from onebyone.experiments.paper import TITLES, Part, Value, methods_of, printed
+from onebyone.experiments.paper import Part, Value, methods_of, printed
 from onebyone.experiments.records import Records
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 # Told apart by people who see few colours, and by mark and dash where there are none (Okabe and Ito; Tol for two).
 COLOURS = {
@@ -181,8 +176,7 @@ def places(parts: Iterable[Part], dataset: str, protocol: str) -> list[list[Plac
 
 
 Drawing = Panel | Heat
-Maker = Callable[[Records, Place], Drawing]
-KINDS: dict[str, Maker] = {
+KINDS: dict[str, Callable[[Records, Place], Drawing]] = {
     "anytime": anytime,
     "tradeoff": tradeoff,
     "flops": against_flops,
@@ -190,81 +184,14 @@ KINDS: dict[str, Maker] = {
 }
 
 
-def save(title: str, rows: Sequence[Sequence[Drawing]], stem: Path) -> None:
-    """A grid of panels as PNG and SVG."""
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    wide = max(len(row) for row in rows)
-    figure = Figure(figsize=(5.2 * wide + 1.4, 3.4 * len(rows) + 0.6), layout="constrained")
-    FigureCanvasAgg(figure)  # without pyplot: no window, no global state
-    figure.suptitle(title, fontsize=12, fontweight="bold")
-    grid = figure.subplots(len(rows), wide, squeeze=False)
-    named: dict[str, Any] = {}
-    for axes_row, row in zip(grid, rows, strict=True):
-        for axes, drawing in zip(axes_row, row, strict=False):
-            axes.set_title(drawing.title, fontsize=10, loc="left")
-            axes.set_xlabel(drawing.x_title, fontsize=9)
-            axes.tick_params(labelsize=8)
-            if isinstance(drawing, Heat):
-                _draw_heat(axes, drawing)
-            else:
-                named |= _draw_panel(axes, drawing)
-        for axes in axes_row[len(row) :]:
-            axes.axis("off")
-    if named:
-        order = [method for method in TITLES if method in named]
-        handles = [named[method] for method in order]
-        figure.legend(handles, [TITLES[m] for m in order], loc="outside right upper", fontsize=9, frameon=False)
-    with mpl.rc_context({"svg.hashsalt": stem.name, "svg.fonttype": "none"}):  # the same figure, the same bytes
-        for kind, metadata in (("png", {}), ("svg", {"Date": None})):
-            with whole(stem.with_name(f"{stem.name}.{kind}")) as place:
-                figure.savefig(place, format=kind, dpi=150, metadata=metadata)
-            figure.set_layout_engine("none")  # it has settled, and takes longer than the drawing
-
-
-def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Any]:
-    """Gives a handle for the legend for each method."""
-    named: dict[str, Any] = {}
-    axes.set_ylabel(panel.y_title, fontsize=9)
-    axes.grid(color="#eeeeee")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    if panel.log_x:
-        axes.set_xscale("log")
-    for line in panel.lines:
-        colour, dash = COLOURS[line.method], "--" if line.method in DASHED else "-"
-        if line.kind == "curve":
-            low, high = ([m + sign * s for m, s in zip(line.y, line.spread, strict=True)] for sign in (-1, 1))
-            axes.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
-            mark = MARKS[line.method] if len(line.x) <= 20 else None
-            (handle,) = axes.plot(line.x, line.y, dash, color=colour, linewidth=1.6, marker=mark, markersize=4)
-        elif line.kind == "level":
-            handle = axes.axhline(line.y[0], color=colour, linestyle=dash, linewidth=1.4)
-        elif line.kind == "paper":
-            axes.plot(line.x, line.y, MARKS[line.method], color=colour, markersize=8, fillstyle="none", alpha=0.7)
-            continue
-        else:
-            style = dash if len(line.x) > 1 else "none"
-            handle = axes.errorbar(  # type: ignore[assignment]
-                line.x, line.y, line.spread, color=colour, linestyle=style, marker=MARKS[line.method], markersize=7
-            )
-        named[line.method] = handle
-    axes.set_ylim(bottom=0)
-    return named
-
-
-def _draw_heat(axes: Axes, heat: Heat) -> None:
-    numbers = [[float("nan") if value is None else value for value in row] for row in heat.values]
-    if not numbers:
-        axes.axis("off")
-        return
-    axes.imshow(numbers, cmap="cividis", vmin=0, vmax=100, aspect="auto", interpolation="nearest")
-    axes.set_yticks(range(len(heat.rows)), [TITLES[method] for method in heat.rows], fontsize=8)
-    if len(heat.columns) <= 20:
-        axes.set_xticks(range(len(heat.columns)), heat.columns, rotation=45, ha="right", fontsize=7)
-        for row, values in enumerate(numbers):
-            for column, value in enumerate(values):
-                shade = "white" if value < 55 else "black"
-                axes.text(column, row, f"{value:.0f}", ha="center", va="center", fontsize=7, color=shade)
+def drawings(
+    records: Records, parts: Iterable[Part], kind: str, dataset: str, protocol: str
+) -> dict[str, list[Drawing]]:
+    """A figure of one kind: by M, a panel for each S. One over all M (``bytes``) has no M to go by."""
+    rows = places(parts, dataset, protocol)
+    if kind == "bytes":
+        streams: dict[int, list[Place]] = {}
+        for place in (place for row in rows for place in row):
+            streams.setdefault(place.classes_per_task, []).append(place)
+        return {"": [against_bytes(records, streams[classes]) for classes in sorted(streams)]}
+    return {f"M = {row[0].memory_per_class}": [KINDS[kind](records, place) for place in row] for row in rows}

@@ -1,0 +1,160 @@
+"""All that a report says, found in the records: verdicts, claims, misses, settings and figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from onebyone.errors import UsageError
+from onebyone.experiments import claims, comparison, figures
+from onebyone.experiments.claims import CLAIMS, Claim, Finding
+from onebyone.experiments.comparison import Cell, Grid
+from onebyone.experiments.figures import Drawing
+from onebyone.experiments.paper import Part
+from onebyone.experiments.records import Records
+from onebyone.methods import method
+
+FIGURES = ("anytime", "tradeoff", "bytes", "flops", "classes")
+
+
+@dataclass(frozen=True)
+class Study:
+    """What a report is about."""
+
+    records: Records
+    parts: Sequence[Part]
+    protocols: Sequence[str]
+    command: str  # that makes it again
+    tried: Sequence[Mapping[str, Any]] = ()  # on cells that miss; see :func:`read_tried`
+
+    @property
+    def is_quick(self) -> bool:
+        return any(part.is_quick for part in self.parts)
+
+    @cached_property
+    def grids(self) -> list[Grid]:
+        """All tables: by part, protocol and metric."""
+        return [
+            grid
+            for part in self.parts
+            if part.is_table
+            for protocol in self.protocols
+            for grid in comparison.grids(self.records, part, protocol)
+        ]
+
+    @property
+    def tally(self) -> dict[str, Counter[str]]:
+        """How many cells with a printed number came out how, by protocol."""
+        found: dict[str, Counter[str]] = {protocol: Counter() for protocol in self.protocols}
+        for grid in self.grids:
+            found[grid.protocol].update(cell.verdict for row in grid.rows.values() for cell in row if cell.paper)
+        return found
+
+    @property
+    def claims(self) -> list[tuple[Claim, Finding, dict[str, Finding]]]:
+        """The claims on these parts, in the paper's own numbers and in ours, by protocol."""
+        shown = {part.in_print for part in self.parts}
+        ours = {name: claims.from_records(self.records, self.parts, name) for name in self.protocols}
+        return [
+            (claim, claims.check(claim, claims.from_paper), {n: claims.check(claim, look) for n, look in ours.items()})
+            for claim in CLAIMS
+            if {c.part for c in claim.comparisons} <= shown
+        ]
+
+    @property
+    def claims_in_groups(self) -> dict[str, list[Claim]]:
+        """By where they hold, in plain words."""
+        groups: dict[str, list[Claim]] = {}
+        for claim, _, findings in self.claims:
+            verdicts = {name: finding.verdict for name, finding in findings.items()}
+            holds = [f"`{name}`" for name, verdict in verdicts.items() if verdict == "holds"]
+            if any(verdict not in ("holds", "fails") for verdict in verdicts.values()):
+                heading = "; ".join(f"`{name}`: {verdict}" for name, verdict in verdicts.items())
+            elif holds:
+                heading = f"Hold in {' and '.join(holds)}" + (" only" if len(holds) < len(verdicts) else "")
+            else:
+                heading = "Hold in neither" if len(verdicts) > 1 else "Do not hold"
+            groups.setdefault(heading, []).append(claim)
+        return dict(sorted(groups.items()))
+
+    @property
+    def misses(self) -> list[tuple[Grid, Cell, str]]:
+        """The cells that miss, each with what was tried."""
+        return [
+            (grid, cell, self.what_was_tried(grid, cell))
+            for grid in self.grids
+            for row in grid.rows.values()
+            for cell in row
+            if cell.verdict == "missed"
+        ]
+
+    def what_was_tried(self, grid: Grid, cell: Cell) -> str:
+        (classes,) = grid.part.classes_per_task
+        place = {
+            "protocol": grid.protocol,
+            "method": cell.method,
+            "classes_per_task": classes,
+            "memory_per_class": cell.memory_per_class,
+            "metric": cell.metric,
+        }
+        for entry in self.tried:
+            if all(place[name] in _list(value) for name, value in entry.items() if name != "tried"):
+                return str(entry["tried"])
+        return "nothing beyond the tuning yet"
+
+    @property
+    def settings(self) -> list[dict[str, Any]]:
+        """Every setting in use: what differs from the method's defaults, and the rest."""
+        seen = {}
+        for row in self.records.rows:
+            if row.settings not in seen:
+                settings = self.records.settings[row.settings]
+                defaults = asdict(method(row.method).options())
+                options: dict[str, Any] = settings["options"]
+                changed = {name: value for name, value in options.items() if value != defaults.get(name)}
+                rest = {name: value for name, value in options.items() if name not in changed}
+                others = {
+                    name: value for name, value in settings.items() if name not in ("options", "method", "dataset")
+                }
+                seen[row.settings] = {"row": row, "changed": changed, "rest": rest | others}
+        return list(seen.values())
+
+    @cached_property
+    def drawings(self) -> dict[str, dict[str, dict[str, dict[str, list[Drawing]]]]]:
+        """Every figure: by kind, data set, protocol and M, a panel for each S."""
+        return {
+            kind: {
+                dataset: {
+                    protocol: figures.drawings(self.records, self.parts, kind, dataset, protocol)
+                    for protocol in self.protocols
+                }
+                for dataset in dict.fromkeys(part.dataset for part in self.parts)
+            }
+            for kind in FIGURES
+        }
+
+
+def read_tried(path: Path) -> list[dict[str, Any]]:
+    """What was tried on cells that miss: a list of entries with ``tried``, a sentence, and which cells it is about.
+
+    Those are any of protocol, method, classes_per_task, memory_per_class and metric, each a value or a list.
+    """
+    import yaml
+
+    known = {"protocol", "method", "classes_per_task", "memory_per_class", "metric", "tried"}
+    try:
+        entries = yaml.safe_load(path.read_bytes()) if path.exists() else []
+    except yaml.YAMLError as error:
+        raise UsageError(f"{path} is not YAML ({' '.join(str(error).split())})") from None
+    for entry in entries or []:
+        if not isinstance(entry, dict) or "tried" not in entry or not entry.keys() <= known:
+            raise UsageError(f"{path}: {entry!r} must have a sentence, tried, and else only {', '.join(sorted(known))}")
+    return entries or []
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
