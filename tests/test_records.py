@@ -111,13 +111,27 @@ def test_what_is_on_record_is_known_again(tmp_path: Path) -> None:
     assert not known.holds(config(1, memory_per_class=5))
 
 
+def test_another_machine_is_no_other_setting() -> None:
+    first = result(config(0), 0.2)
+    second = replace(result(config(1), 0.2), config=config(1).resolved("cuda", "11111111"))
+    made = from_results([first], TABLE1).merged(from_results([second], TABLE1))
+    assert [row.seed for row in made.rows] == [0, 1]
+    assert {environment["type"] for environment in made.environments.values()} == {"cpu", "cuda"}
+
+
 def test_every_number_can_be_traced() -> None:
     run = result(config(1, options={"learning_rate": 0.03}), 0.2, device="another machine")
     made = from_results([run, result(config(2, options={"learning_rate": 0.03}), 0.2)], PARTS)
     first, second = made.rows
     assert first.settings == second.settings
-    settings = made.settings[first.settings] | {"seed": 1, "memory_per_class": first.memory_per_class}
-    assert settings == run.config
+    environment = made.environments[first.environment]
+    config_again = made.settings[first.settings] | {
+        "seed": 1,
+        "memory_per_class": first.memory_per_class,
+        "device": environment["type"],
+        "data": environment["data"],
+    }
+    assert config_again == run.config
     assert made.environments[first.environment]["device"] == "another machine"
     assert made.environments[second.environment]["device"] == "a made-up machine"
 
@@ -162,5 +176,5 @@ def test_the_first_runs_can_still_be_read() -> None:
     assert len(found) == 6
     made = from_results(found, PARTS)
     assert len(made.rows) == 6
-    assert list(made.environments.values()) == [{}]
+    assert list(made.environments.values()) == [{"type": "cuda", "data": "a38905a0"}]
     assert replace(found[0], environment={}) == found[0]

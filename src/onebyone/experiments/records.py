@@ -29,7 +29,8 @@ CELL_FIELDS = ("dataset", "method", "classes_per_task", "memory_per_class")
 
 @dataclass(frozen=True)
 class Record:
-    """One run. What it was set to, besides what stands here, is found under its ``settings`` hash."""
+    """One run. What it was set to, besides what stands here, is found under its ``settings`` hash; and under that of
+    its ``environment`` what it was made with: type and name of the device, versions, and checksum of the data."""
 
     protocol: str
     dataset: str
@@ -111,11 +112,8 @@ class Records:
         """Whether this run is there, on whatever machine it was made."""
         wanted = config.resolved("", "")
         cell: Any = (_protocol(wanted), *(wanted[name] for name in CELL_FIELDS))
-        for row in self.cells.get(cell, []):
-            there = {**self.settings[row.settings], "device": "", "data": ""}
-            if row.seed == config.seed and there == _settings(wanted):
-                return True
-        return False
+        settings = short_hash(_settings(wanted))
+        return any((row.seed, row.settings) == (config.seed, settings) for row in self.cells.get(cell, []))
 
 
 def from_results(results: Iterable[Result], parts: Iterable[Part]) -> Records:
@@ -126,6 +124,7 @@ def from_results(results: Iterable[Result], parts: Iterable[Part]) -> Records:
     set_to: dict[Cell, str] = {}
     for result in results:
         config = result.config
+        environment = {**result.environment, "type": config["device"], "data": config["data"]}
         row = Record(
             protocol=_protocol(config),
             **{name: config[name] for name in CELL_FIELDS},
@@ -137,7 +136,7 @@ def from_results(results: Iterable[Result], parts: Iterable[Part]) -> Records:
             memory_bytes=result.cost.memory_bytes,
             flops=result.cost.flops,
             settings=short_hash(_settings(config)),
-            environment=short_hash(result.environment),
+            environment=short_hash(environment),
         )
         as_in_the_paper = not config["held_out"] and config["class_order"] == "label" and config["batch_size"] == 10
         if not as_in_the_paper or not any(_belongs(row, part) for part in parts):
@@ -149,7 +148,7 @@ def from_results(results: Iterable[Result], parts: Iterable[Part]) -> Records:
             )
         rows[row.cell, row.seed] = row
         settings[row.settings] = _settings(config)
-        environments[row.environment] = dict(result.environment)
+        environments[row.environment] = environment
     return _tidy(rows.values(), settings, environments)
 
 
@@ -217,8 +216,8 @@ def _protocol(config: Mapping[str, Any]) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """All that a row does not say itself, and the method, for people who read the file."""
-    return {name: value for name, value in config.items() if name not in ("seed", "memory_per_class")}
+    """What was chosen, besides what a row says itself; on what machine and data is said by its environment."""
+    return {name: value for name, value in config.items() if name not in ("seed", "memory_per_class", "device", "data")}
 
 
 def _text(value: Any) -> str:
