@@ -105,6 +105,7 @@ def _fill(template: str, study: Study, **more: Any) -> str:
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     return environment.get_template(template).render(
         study=study, titles=TITLES, signs=comparison.SIGNS, name_of=_dataset, **more
