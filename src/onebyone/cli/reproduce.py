@@ -8,14 +8,15 @@ from typing import Annotated
 
 import typer
 
+from onebyone.cli.runs import DataDir, Device, Jobs
 from onebyone.cli.sweep_view import watch
 from onebyone.experiments import comparison, records
-from onebyone.experiments.files import whole
 from onebyone.experiments.paper import Part
 from onebyone.experiments.report import markdown, publish
 from onebyone.experiments.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
 from onebyone.experiments.study import Study, read_tried
 from onebyone.experiments.workers import Failed
+from onebyone.files import whole
 
 
 def reproduce_command(
@@ -24,18 +25,14 @@ def reproduce_command(
     seeds: Annotated[
         int | None, typer.Option(metavar="N", help="Runs of each cell.", show_default="5, quick: 1")
     ] = None,
-    device: Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:N or auto.")] = "auto",
+    device: Device = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="Few images: to try it out.")] = False,
     from_: Annotated[
         Path | None, typer.Option("--from", metavar="FOLDER", help="Run nothing; show the records there.")
     ] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Of runs, records and page.")] = Path("reproduction"),
-    data_dir: Annotated[
-        Path | None, typer.Option(metavar="PATH", help="Folder of the data.", show_default="the cache")
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option(metavar="N", help="Runs at once.", show_default="16 on a GPU, else cores")
-    ] = None,
+    data_dir: DataDir = None,
+    jobs: Jobs = None,
 ) -> None:
     """Run the paper again: what is missing of a table or figure.
 

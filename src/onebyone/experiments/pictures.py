@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onebyone.experiments.figures import COLOURS, DASHED, MARKS, Drawing, Heat, Panel
-from onebyone.experiments.files import whole
 from onebyone.experiments.paper import TITLES
+from onebyone.files import whole
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

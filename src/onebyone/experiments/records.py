@@ -14,8 +14,8 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments.config import RunConfig, short_hash
-from onebyone.files import whole
 from onebyone.experiments.paper import TITLES, Part, Value, methods_of
+from onebyone.files import whole
 
 SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
 DIGITS = 5  # of a fraction: more than any test set can tell apart

@@ -8,10 +8,10 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.experiments import comparison, pictures
 from onebyone.experiments.figures import COLOURS
-from onebyone.experiments.files import whole
 from onebyone.experiments.interactive import chart
 from onebyone.experiments.paper import TITLES
 from onebyone.experiments.study import Study
+from onebyone.files import whole
 
 TEMPLATES = Path(__file__).with_name("templates")
 DATASETS = {"cifar10": "Split CIFAR-10", "cifar100": "Split CIFAR-100"}

@@ -75,8 +75,8 @@ def configs(parts: Iterable[Part], protocols: Sequence[str], seeds: int) -> list
 
 def _options(name: str, dataset: str, classes_per_task: int, protocol: str) -> dict[str, Any]:
     if "passes" in (item.name for item in fields(method(name).options)):
-        return winner(name, dataset, classes_per_task, protocol) | {"passes": PROTOCOLS[protocol]}
-    return winner(name, dataset, classes_per_task, "paper")  # without a memory, both protocols are the same run
+        return winner(name, dataset, classes_per_task) | {"passes": PROTOCOLS[protocol]}
+    return winner(name, dataset, classes_per_task)  # without a memory, both protocols are the same run
 
 
 def reproduce(
