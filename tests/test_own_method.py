@@ -7,10 +7,11 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
-from onebyone import UsageError, create, load
+from onebyone import OnlineClassifier, UsageError, class_incremental, create, load
 from onebyone.evaluation import Result
 from onebyone.experiments import Listener, RunConfig, run
 from onebyone.experiments.grid import expand
@@ -70,6 +71,20 @@ def test_in_a_sweep(onebyone: Call, tmp_path: Path) -> None:
     found = {path.parent.name.split("-digits")[0]: Result.read(path) for path in tmp_path.rglob("result.json")}
     assert found.keys() == {"finetune", "means", "smooth-er"}
     assert found["means"].accuracy == run(RunConfig(**{**grid, "method": MEANS})).accuracy  # type: ignore[arg-type]
+
+
+def test_in_the_classifier(tmp_path: Path) -> None:
+    """By its name, with classes nobody announced."""
+    registry.load(str(OWN))
+    digits = load("digits")
+    names = np.array([f"digit {label}" for label in range(10)])
+    clf = OnlineClassifier("means", augment="none")
+    for index in class_incremental(digits.train_y, 10, 2):
+        clf.partial_fit(digits.train_x[index], names[digits.train_y[index].numpy()])
+    assert clf.score(digits.test_x, names[digits.test_y.numpy()]) > 0.2  # by guessing: 0.1
+    clf.save(tmp_path / "means.safetensors")
+    loaded = OnlineClassifier.load(tmp_path / "means.safetensors")
+    assert (loaded.predict_proba(digits.test_x) == clf.predict_proba(digits.test_x)).all()
 
 
 def test_in_a_sweep_by_its_name_alone(tmp_path: Path) -> None:
