@@ -5,12 +5,12 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from onebyone.methods import Learner, Options, register
+from onebyone.methods import NetworkLearner, Options, register
 from onebyone.nets import cosine, unit
 
 
 @register("means", Options)
-class Means(Learner[Options]):
+class Means(NetworkLearner[Options]):
     """The mean direction of each class under a network as it was drawn."""
 
     sums: Tensor

@@ -61,7 +61,7 @@ def create(learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> Eager:
     >>> type(create(create_learner("er", digits.spec), digits.train_x, digits.train_y, 10)).__name__
     'Eager'
     """
-    if x.device.type != "cuda":
+    if x.device.type != "cuda" or learner.warm_up:  # one recorded step could not stand for all
         return Eager(learner, x, y)
     reason = obstacle(learner, batch_size)
     if reason is None:

@@ -14,6 +14,7 @@ from onebyone.errors import UsageError
 from onebyone.estimator.labels import to_json
 from onebyone.estimator.making import State
 from onebyone.files import whole
+from onebyone.methods import NetworkLearner
 
 
 class Answers(nn.Module):
@@ -22,8 +23,9 @@ class Answers(nn.Module):
     def __init__(self, state: State, columns: list[int]) -> None:
         super().__init__()
         learner = deepcopy(state.learner).cpu().eval().requires_grad_(False)
-        learner.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        learner.channels_last = False  # which was this machine's own concern
+        if isinstance(learner, NetworkLearner):
+            learner.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            learner.channels_last = False  # which was this machine's own concern
         with torch.no_grad():
             self.readout = learner.readout()  # class means of the memory are computed here, once
         # Not a part of this module, so that only what is used comes along, and not the memory: it holds people's data.
@@ -35,8 +37,7 @@ class Answers(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         (learner,) = self.parts
-        features = learner.embed(learner.view(self.layout.channels_first(x), augment=False))
-        scores = self.readout(features)[:, self.columns]
+        scores = self.readout(learner.features(self.layout.channels_first(x)))[:, self.columns]
         return scores.masked_fill(self.unseen, float("-inf")).softmax(1)
 
 

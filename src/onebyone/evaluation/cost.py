@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
@@ -9,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from onebyone.engine.static import blank_batch, kind, trial
-from onebyone.methods import ReplayLearner
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Encoder
 
@@ -22,7 +22,7 @@ class Cost:
     backward_passes: float  # of these, with gradients
     flops: float  # floating-point operations of convolutions and matrix products, forward and backward
     network_bytes: int  # weights, prototypes and statistics, target and teacher networks included
-    memory_bytes: int  # the replay memory, 0 for a method without
+    memory_bytes: int  # kept of the samples: the replay memory, or statistics; 0 for a method without
 
 
 def measure_cost(learner: AnyLearner, batch_size: int = 10) -> Cost:
@@ -37,7 +37,7 @@ def measure_cost(learner: AnyLearner, batch_size: int = 10) -> Cost:
     """
     forward, backward, flops = _count(learner, batch_size)
     kept = [tensor for name, tensor in learner.state_dict().items() if name != "_extra_state"]
-    memory_bytes = learner.memory.nbytes if isinstance(learner, ReplayLearner) else 0
+    memory_bytes = learner.memory_bytes
     return Cost(
         forward_passes=forward / batch_size,
         backward_passes=backward / batch_size,
@@ -62,10 +62,13 @@ def _count(learner: AnyLearner, batch_size: int) -> tuple[int, int, int]:
         forward += len(output)
         backward += len(output) * output.requires_grad
 
-    with trial(learner, batch_size) as copy, FlopCounterMode(display=False) as counter:
+    with trial(learner, batch_size) as copy:
+        for _ in range(math.ceil(copy.warm_up / batch_size)):  # what is counted is the step that is taken most
+            copy.observe(*blank_batch(learner, batch_size))
         for module in copy.modules():
             if isinstance(module, Encoder):
                 module.register_forward_hook(count)
-        copy.observe(*blank_batch(learner, batch_size))
+        with FlopCounterMode(display=False) as counter:
+            copy.observe(*blank_batch(learner, batch_size))
     _counted[key] = forward, backward, counter.get_total_flops()
     return _counted[key]

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from onebyone.errors import UsageError
-from onebyone.methods import Options, ReplayOptions, find
+from onebyone.methods import ReplayOptions, find
 from onebyone.options import Checked, option, parse
 from onebyone.streams import Order, in_full
 
@@ -37,7 +37,7 @@ class RunConfig(Checked):
     stream: str = option(AUTO, "one of `onebyone streams`, as in blurry:share=0.3; auto: class-incremental")
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def method_options(self) -> Options:
+    def method_options(self) -> Checked:
         """The method's options, checked. A method without a memory has no use for ``memory_per_class``."""
         if "memory_per_class" in self.options:
             raise UsageError("memory_per_class is an option of the run, not of the method; use --memory-per-class")

@@ -1,6 +1,7 @@
 """What may be kept."""
 
 from onebyone.memory.memory import Memory, Rows
+from onebyone.memory.moments import Moments
 from onebyone.memory.policies import BalancedReservoir, Reservoir, create
 
-__all__ = ["BalancedReservoir", "Memory", "Reservoir", "Rows", "create"]
+__all__ = ["BalancedReservoir", "Memory", "Moments", "Reservoir", "Rows", "create"]

@@ -10,12 +10,14 @@ from onebyone.methods import er_aml  # noqa: F401
 from onebyone.methods import er_ace  # noqa: F401
 from onebyone.methods import supbyol  # noqa: F401
 from onebyone.methods import ccp  # noqa: F401
-from onebyone.methods.base import Learner, Options, ReplayLearner, ReplayOptions
+from onebyone.methods import patch_lda  # noqa: F401
+from onebyone.methods.base import Learner, NetworkLearner, Options, ReplayLearner, ReplayOptions
 from onebyone.methods.growth import grown
 from onebyone.methods.registry import create, find, load, method, methods, register
 
 __all__ = [
     "Learner",
+    "NetworkLearner",
     "Options",
     "ReplayLearner",
     "ReplayOptions",

@@ -22,7 +22,7 @@ from onebyone.seeding import generator, seeded
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Checked):
-    """What every method can be told."""
+    """What every method with a network can be told."""
 
     learning_rate: float = option(0.1, "step size of plain SGD (paper: 0.1)", above=0)
     encoder: str | Encoder = option("auto", "network: resnet18, conv, mlp, or auto (by the shape of the samples)")
@@ -61,64 +61,58 @@ class Encoded(Rows):
     features: Tensor = field(kw_only=True)  # [n, d] as ``embed`` gives them
 
 
-O = TypeVar("O", bound=Options)  # noqa: E741  (the options of a method)
+C = TypeVar("C", bound=Checked)  # the options of a method
+O = TypeVar("O", bound=Options)  # noqa: E741  (of one with a network)
 R = TypeVar("R", bound=ReplayOptions)
 
 
-class Learner(nn.Module, ABC, Generic[O]):
+class Learner(nn.Module, ABC, Generic[C]):
     """Learns from batches and answers at any time: ``observe(x, y)`` and ``scores(x)``.
 
     All it is lies in ``state_dict()``: weights, memory, class counts, step number, state of its random generator.
-    Plain SGD keeps nothing between steps. Loading that dictionary into a new learner of the same making and going
-    on gives the same bits.
+    Loading that dictionary into a new learner of the same making and going on gives the same bits.
 
     Inside ``observe`` no value of a tensor is ever looked at, so that it can be captured as a graph.
     """
 
     needs_boundaries: ClassVar[bool] = False  # whether the run has to say where a task ends
     stream: ClassVar[Literal["disjoint", "iid"]] = "disjoint"  # the order of samples it is meant for
+    warm_up: int = 0  # samples whose steps are of another kind than all later ones; with any, no step is captured
 
     counts: Tensor
     labels: Tensor
     steps: Tensor
 
-    def __init__(self, options: O, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
+    def __init__(self, options: C, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
         super().__init__()
         self.options = options
         self.spec = spec
         self.seed = seed
-        with seeded(seed, "weights"):  # drawn on the CPU: the same first weights on every device
-            self.encoder = nets.create(options.encoder, spec.shape)
-            self.build()
-        self.register_buffer("counts", torch.zeros(spec.num_classes, dtype=torch.int64))  # samples seen, by class
-        self.register_buffer("labels", torch.arange(spec.num_classes), persistent=False)
-        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
-        self.to(device)
-        self.channels_last = options.channels_last and torch.device(device).type == "cpu"
-        if self.channels_last:
-            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        counts = torch.zeros(spec.num_classes, dtype=torch.int64, device=device)
+        self.register_buffer("counts", counts)  # samples seen, by class
+        self.register_buffer("labels", torch.arange(spec.num_classes, device=device), persistent=False)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
         self.generator = generator(seed, "learner", device)
-        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.SGD(trained, options.learning_rate, foreach=True)
-
-    @abstractmethod
-    def build(self) -> None:
-        """Make what stands on the encoder. Called once, inside the seeded part of the constructor."""
 
     @abstractmethod
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
         """Learn from one batch, [n, *shape] and [n] on the learner's device; gives its loss."""
 
     @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """[n, *shape] samples as they are stored -> [n, d] what the class scores are made from."""
+
+    @abstractmethod
     def readout(self) -> Callable[[Tensor], Tensor]:
         """What turns features [n, d] into class scores [n, C] at this moment."""
 
-    def embed(self, view: Tensor) -> Tensor:
-        """[n, *shape] views -> [n, d] features: those of the encoder, unless a method puts more on top."""
-        return self.encoder(view)
-
     def end_task(self) -> None:
         """Told after the last batch of each task, to methods with ``needs_boundaries`` only."""
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of all that is kept of the samples themselves, beyond a network."""
+        return 0
 
     @property
     def device(self) -> torch.device:
@@ -136,7 +130,7 @@ class Learner(nn.Module, ABC, Generic[O]):
         self.eval()
         try:
             readout = self.readout()
-            parts = [readout(self.embed(self.view(part, augment=False))) for part in x.split(chunk)]
+            parts = [readout(self.features(part)) for part in x.split(chunk)]
         finally:
             self.train(training)
         return torch.cat(parts).masked_fill(~self.observed, float("-inf"))
@@ -146,15 +140,9 @@ class Learner(nn.Module, ABC, Generic[O]):
         best = self.scores(x).max(1)
         return best.indices.masked_fill(best.values == float("-inf"), -1)
 
-    def view(self, x: Tensor, augment: bool = True) -> Tensor:
-        """Samples as the network reads them: augmented, scaled to [-1, 1], in its memory layout."""
-        if augment and self.options.augment:
-            x = self.spec.augmentation(x, self.generator)
-        if x.dtype == torch.uint8:
-            x = x * (2 / 255) - 1
-        if self.channels_last and x.dim() == 4:
-            x = x.contiguous(memory_format=torch.channels_last)
-        return x
+    def scaled(self, x: Tensor) -> Tensor:
+        """Samples as numbers to compute with: bytes in [-1, 1], numbers as they are."""
+        return x * (2 / 255) - 1 if x.dtype == torch.uint8 else x
 
     def count(self, y: Tensor) -> None:
         """Note that these classes have been seen; the first thing a step does."""
@@ -169,12 +157,6 @@ class Learner(nn.Module, ABC, Generic[O]):
         """[n, C] true at the class of each sample."""
         return y[:, None] == self.labels
 
-    def descend(self, loss: Tensor) -> None:
-        """One step of SGD."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        self.optimizer.step()
-
     def get_extra_state(self) -> Tensor:
         return self.generator.get_state()
 
@@ -182,7 +164,49 @@ class Learner(nn.Module, ABC, Generic[O]):
         self.generator.set_state(state.cpu())
 
 
-class ReplayLearner(Learner[R]):
+class NetworkLearner(Learner[O]):
+    """A learner with a network, trained by plain SGD, which keeps nothing between steps."""
+
+    def __init__(self, options: O, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        super().__init__(options, spec, seed, device)
+        with seeded(seed, "weights"):  # drawn on the CPU: the same first weights on every device
+            self.encoder = nets.create(options.encoder, spec.shape)
+            self.build()
+        self.to(device)
+        self.channels_last = options.channels_last and torch.device(device).type == "cpu"
+        if self.channels_last:
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        self.optimizer = torch.optim.SGD(trained, options.learning_rate, foreach=True)
+
+    @abstractmethod
+    def build(self) -> None:
+        """Make what stands on the encoder. Called once, inside the seeded part of the constructor."""
+
+    def embed(self, view: Tensor) -> Tensor:
+        """[n, *shape] views -> [n, d] features: those of the encoder, unless a method puts more on top."""
+        return self.encoder(view)
+
+    def features(self, x: Tensor) -> Tensor:
+        return self.embed(self.view(x, augment=False))
+
+    def view(self, x: Tensor, augment: bool = True) -> Tensor:
+        """Samples as the network reads them: augmented, scaled to [-1, 1], in its memory layout."""
+        if augment and self.options.augment:
+            x = self.spec.augmentation(x, self.generator)
+        x = self.scaled(x)
+        if self.channels_last and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return x
+
+    def descend(self, loss: Tensor) -> None:
+        """One step of SGD."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()
+
+
+class ReplayLearner(NetworkLearner[R]):
     """A learner with a memory: a loss on the incoming samples, a loss on the replayed ones, one step for both."""
 
     extra_fields: ClassVar[tuple[str, ...]] = ()  # what is kept with a sample: [C] numbers each
@@ -197,6 +221,10 @@ class ReplayLearner(Learner[R]):
             spec.num_classes,
             dict.fromkeys(self.extra_fields, spec.num_classes),
         ).to(device)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.memory.nbytes
 
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
         self.count(y)

@@ -7,12 +7,12 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebyone.methods.base import Learner, Options
+from onebyone.methods.base import NetworkLearner, Options
 from onebyone.methods.registry import register
 
 
 @register("finetune", Options, section="tables 1 and 2, fine-tuning")
-class FineTune(Learner[Options]):
+class FineTune(NetworkLearner[Options]):
     """Plain SGD on what comes in, no memory: forgets everything but the last task.
 
     >>> from onebyone.data import load

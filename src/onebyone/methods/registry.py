@@ -18,7 +18,8 @@ import torch
 
 from onebyone.data import Spec
 from onebyone.errors import UsageError, unknown
-from onebyone.methods.base import Learner, Options
+from onebyone.methods.base import Learner
+from onebyone.options import Checked
 
 GROUP = "onebyone.methods"  # of the entry points by which installed packages offer methods
 
@@ -29,7 +30,7 @@ L = TypeVar("L", bound=AnyLearner)
 @dataclass(frozen=True)
 class Entry:
     learner: type[AnyLearner]
-    options: type[Options]
+    options: type[Checked]
     section: str  # of the paper
     summary: str
 
@@ -42,7 +43,7 @@ class Entry:
 _METHODS: dict[str, Entry] = {}
 
 
-def register(name: str, options: type[Options], *, section: str = "not in the paper") -> Callable[[type[L]], type[L]]:
+def register(name: str, options: type[Checked], *, section: str = "not in the paper") -> Callable[[type[L]], type[L]]:
     """Make a learner with these options known by ``name``; ``section`` says where the paper has it, if it does.
 
     The first line of its docstring is what ``onebyone methods`` prints.
@@ -132,10 +133,10 @@ def _load_plugins() -> None:
 
 
 def methods() -> dict[str, Entry]:
-    """Every method by name: those of the paper in the order of its tables, then those of installed packages.
+    """Every method by name: as in the paper's tables, then others of this package, then those of installed packages.
 
-    >>> list(methods())[:10]
-    ['finetune', 'iid', 'er', 'icarl', 'mir', 'der++', 'er-aml', 'er-ace', 'supbyol', 'ccp']
+    >>> list(methods())[:11]
+    ['finetune', 'iid', 'er', 'icarl', 'mir', 'der++', 'er-aml', 'er-ace', 'supbyol', 'ccp', 'patch-lda']
     """
     _load_plugins()
     return dict(_METHODS)

@@ -4,5 +4,18 @@ from onebyone.nets import conv, mlp, resnet  # noqa: F401  (importing registers 
 from onebyone.nets.adapted import Adapted
 from onebyone.nets.encoder import Encoder, create, encoders, register
 from onebyone.nets.heads import CosineHead, cosine, multilayer, unit
+from onebyone.nets.patches import Directions, Patches
 
-__all__ = ["Adapted", "CosineHead", "Encoder", "cosine", "create", "encoders", "multilayer", "register", "unit"]
+__all__ = [
+    "Adapted",
+    "CosineHead",
+    "Directions",
+    "Encoder",
+    "Patches",
+    "cosine",
+    "create",
+    "encoders",
+    "multilayer",
+    "register",
+    "unit",
+]

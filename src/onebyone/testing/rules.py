@@ -16,9 +16,9 @@ from onebyone import streams
 from onebyone.data import load
 from onebyone.engine.static import blank_batch, shapes_only
 from onebyone.errors import UsageError
-from onebyone.methods import Learner, Options, ReplayLearner, ReplayOptions
+from onebyone.methods import Learner, NetworkLearner, Options, ReplayLearner, ReplayOptions
 from onebyone.methods.registry import AnyLearner
-from onebyone.options import parse
+from onebyone.options import Checked, parse
 from onebyone.testing.situations import Method, Situation, Tasks, few, tasks_of
 from onebyone.testing.steps import answer, learn, observe, require_same, state
 from onebyone.testing.watch import NoLooking, looks
@@ -29,7 +29,9 @@ from onebyone.testing.words import require
 
 def options_are_a_dataclass(subject: Method) -> None:
     kind, learner = subject.entry.options, subject.entry.learner
-    base = ReplayOptions if issubclass(learner, ReplayLearner) else Options
+    base: type[Checked] = Checked
+    if issubclass(learner, NetworkLearner):
+        base = ReplayOptions if issubclass(learner, ReplayLearner) else Options
     require(issubclass(kind, base), f"{kind.__name__} is no {base.__name__}, which {learner.__name__} needs; derive it")
     known = {item.name: item for item in fields(kind)}
     for name in vars(kind).get("__annotations__", {}):

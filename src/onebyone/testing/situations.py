@@ -12,8 +12,9 @@ from torch import Tensor
 
 from onebyone import streams
 from onebyone.data import CropFlip, Dataset, Spec, load
-from onebyone.methods import Options, ReplayOptions, create, method
+from onebyone.methods import ReplayOptions, create, method
 from onebyone.methods.registry import AnyLearner, Entry
+from onebyone.options import Checked
 
 Batch = tuple[Tensor, Tensor]
 Tasks = list[list[Batch]]
@@ -44,9 +45,10 @@ class Method:
 # Choices of options, found in their types.
 
 
-def variations(options: type[Options]) -> list[dict[str, Any]]:
+def variations(options: type[Checked]) -> list[dict[str, Any]]:
     """The defaults, and every other choice of an option that has a few.
 
+    >>> from onebyone.methods import Options
     >>> variations(Options)
     [{}, {'augment': False}, {'channels_last': False}]
     """
@@ -59,9 +61,10 @@ def variations(options: type[Options]) -> list[dict[str, Any]]:
     return found
 
 
-def joined(options: type[Options]) -> list[dict[str, Any]]:
+def joined(options: type[Checked]) -> list[dict[str, Any]]:
     """The same choices with joint passes, where there are such.
 
+    >>> from onebyone.methods import Options
     >>> {"memory_policy": "balanced", "passes": "joint"} in joined(ReplayOptions), joined(Options)
     (True, [])
     """
@@ -71,7 +74,7 @@ def joined(options: type[Options]) -> list[dict[str, Any]]:
     return [choice | {"passes": "joint"} for choice in found if choice and "passes" not in choice]
 
 
-def bounds(options: type[Options]) -> list[dict[str, Any]]:
+def bounds(options: type[Checked]) -> list[dict[str, Any]]:
     """Every number at the lowest and at the highest value it may have.
 
     >>> {"replay_size": 1} in bounds(ReplayOptions)
@@ -82,7 +85,7 @@ def bounds(options: type[Options]) -> list[dict[str, Any]]:
     return [{name: hints[name](limit)} for name, limit in limits if limit is not None]
 
 
-def memory_sizes(options: type[Options]) -> list[dict[str, Any]]:
+def memory_sizes(options: type[Checked]) -> list[dict[str, Any]]:
     return [{"memory_per_class": size} for size in (1, 5, 20)] if issubclass(options, ReplayOptions) else [{}]
 
 

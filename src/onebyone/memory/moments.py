@@ -1,0 +1,120 @@
+"""Class means and one shared covariance of a stream, kept so that a million samples leave no trace of rounding."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onebyone.errors import UsageError
+
+BITS = 31  # of a code, beside its sign
+
+
+class Moments(nn.Module):
+    """Mean of every class, and the covariance of samples around the mean of their class.
+
+    Kept in fixed point. A sum in float32 rounds every addition at 24 bits, and a stream has many; float64 takes twice
+    the bytes, most of them for exponents that are not needed. A correlation lies between -1 and 1: as an integer of 32
+    bits, with one power of two for each feature and one half of the symmetric matrix, it takes 4 bytes and rounds at
+    31 bits. Means are kept alike. All arithmetic is in float64, and what comes out does not depend on the sizes of
+    batches or the order of samples but for that rounding.
+
+    >>> moments = Moments(width=2, num_classes=2)
+    >>> moments.add(torch.tensor([[1.0, 0.0], [3.0, 0.0], [4.0, 1.0], [4.0, 1.0]]), torch.tensor([0, 0, 1, 1]))
+    >>> moments.means().tolist(), moments.covariance().tolist()
+    ([[2.0, 0.0], [4.0, 1.0]], [[0.5, 0.0], [0.0, 0.0]])
+    """
+
+    counts: Tensor
+    mean_codes: Tensor
+    mean_exponents: Tensor
+    covariance_codes: Tensor
+    covariance_exponents: Tensor
+
+    def __init__(self, width: int, num_classes: int) -> None:
+        super().__init__()
+        if width % 2:
+            raise UsageError(f"moments of {width} features were asked for; it must be an even number")
+        self.register_buffer("counts", torch.zeros(num_classes, dtype=torch.int64))
+        self.register_buffer("mean_codes", torch.zeros(num_classes, width, dtype=torch.int32))
+        self.register_buffer("mean_exponents", torch.zeros(width, dtype=torch.int8))
+        self.register_buffer("covariance_codes", torch.zeros(width + 1, width // 2, dtype=torch.int32))
+        self.register_buffer("covariance_exponents", torch.zeros(width, dtype=torch.int8))
+
+    def means(self) -> Tensor:
+        """[C, d] in float64; zero for a class without samples."""
+        return self.mean_codes * powers(self.mean_exponents)
+
+    def covariance(self) -> Tensor:
+        """[d, d] in float64: of samples around the mean of their class, averaged over all samples."""
+        return unfold(self.covariance_codes) * self.covariance_unit()
+
+    def covariance_unit(self) -> Tensor:
+        """[d, d] what a code of 1 stands for."""
+        scale = powers(self.covariance_exponents)
+        return scale[:, None] * scale * 2.0**BITS
+
+    @torch.no_grad()
+    def add(self, features: Tensor, y: Tensor) -> None:
+        """Take in samples, [n, d] and [n]."""
+        features = features.double()
+        one_hot = (y[:, None] == torch.arange(len(self.counts), device=y.device)).double()
+        before, added = self.counts.double(), one_hot.sum(0)
+        after = before + added
+        means = self.means()
+        batch_means = (one_hot.T @ features) / added.clamp(min=1)[:, None]
+        moved = (batch_means - means) * (added > 0)[:, None]
+        # The squares of a class around its new mean: those around its old mean, those of the batch around its own, and
+        # those of the way between both means, weighted. Adding a share of that way to every sample of the batch gives
+        # the last two in one product, since the samples' differences from their mean sum to zero.
+        share = (before / after.clamp(min=1)).sqrt()
+        rows = features + (share[:, None] * moved - batch_means)[y]
+        squares = (self.covariance().mul_(before.sum()) + rows.T @ rows).div_(after.sum())
+
+        self.counts.copy_(after)
+        means += moved * (added / after.clamp(min=1))[:, None]
+        self.mean_exponents.copy_(exponents(means.abs().amax(0)))
+        self.mean_codes.copy_(codes(means / powers(self.mean_exponents)))
+        self.covariance_exponents.copy_(exponents(squares.diagonal().clamp(min=0).sqrt()))
+        self.covariance_codes.copy_(codes(fold(squares / self.covariance_unit())))
+
+
+def exponents(largest: Tensor) -> Tensor:
+    """Of the powers of two that are just above these numbers."""
+    return (largest.log2().floor() + 1).clamp(-100, 100)
+
+
+def powers(exponents: Tensor) -> Tensor:
+    """What a code of 1 stands for."""
+    return torch.exp2(exponents.double() - BITS)
+
+
+def codes(values: Tensor) -> Tensor:
+    """The nearest whole numbers that a code can be."""
+    return values.round_().clamp_(-(2.0**BITS), 2.0**BITS - 1)
+
+
+def fold(square: Tensor) -> Tensor:
+    """A symmetric [d, d], d even, as [d + 1, d / 2] with every entry once.
+
+    The lower half of the matrix leaves a triangle free in its left columns, and the lower triangle of its right
+    columns, mirrored, fits in there.
+    """
+    half = len(square) // 2
+    left = F.pad(square[:, :half], (0, 0, 1, 0))
+    left[:half] = left[:half].tril(-1) + square[half:, half:].triu()
+    return left
+
+
+def unfold(folded: Tensor) -> Tensor:
+    """What :func:`fold` was given.
+
+    >>> square = torch.tensor([[1, 2, 3, 4], [2, 5, 6, 7], [3, 6, 8, 9], [4, 7, 9, 0]])
+    >>> torch.equal(unfold(fold(square)), square)
+    True
+    """
+    half = folded.shape[1]
+    corner, side, end = folded[1 : half + 1].tril(), folded[half + 1 :], folded[:half].triu()
+    corner, end = corner + corner.tril(-1).T, end + end.triu(1).T
+    return torch.cat([torch.cat([corner, side.T], 1), torch.cat([side, end], 1)])

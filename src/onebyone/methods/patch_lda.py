@@ -1,0 +1,170 @@
+"""Streaming statistics: linear discriminant analysis of what patches of the first images answer."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from onebyone.data import Spec
+from onebyone.errors import UsageError
+from onebyone.memory import Moments
+from onebyone.methods.base import Learner
+from onebyone.methods.registry import register
+from onebyone.nets import Directions, Patches
+from onebyone.options import Checked, option
+
+CHUNK = 50  # images whose answers still lie in a processor's cache when they are averaged
+ROWS = 1000  # samples taken into the statistics at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchLDAOptions(Checked):
+    budget: int = option(614_400, "bytes of all that is kept; they decide how many filters there are", low=1)
+    shrinkage: float = option(
+        1e-3, "share of the covariance that gives way to its mean variance, as in scikit-learn", low=1e-5, high=1
+    )
+    first_samples: int = option(200, "samples the filters are made from; fewer if the budget holds fewer", low=1)
+    patch: int = option(8, "pixels of a filter's side; at most half of the image", low=1)
+    stride: int = option(1, "pixels between patches", low=1)
+    threshold: float = option(1.0, "what an answer of a filter has to exceed, on either side", low=0)
+
+
+@register("patch-lda", PatchLDAOptions, section="not in the paper")
+class PatchLDA(Learner[PatchLDAOptions]):
+    """No network, no gradient, no stored image: class means and one covariance of what fixed filters answer.
+
+    The order of the stream does not matter, so nothing is forgotten. Filters are patches of the first samples (random
+    directions, if samples are vectors). The answer is that of linear discriminant analysis: scikit-learn's, with the
+    same features and shrinkage, gives the same scores.
+
+    The first samples wait until there are enough of them, in the memory that the statistics will take: bytes in use
+    never exceed the budget. A learner that is asked before answers with the filters it would have so far.
+
+    There is no loss: ``observe`` gives zero. Larger batches give the same statistics, faster.
+
+    >>> from onebyone.data import load
+    >>> digits = load("digits")
+    >>> learner = PatchLDA(PatchLDAOptions(budget=50_000), digits.spec)
+    >>> loss = learner.observe(digits.train_x, digits.train_y)
+    >>> learner.memory_bytes <= 50_000, bool((learner.predict(digits.test_x) == digits.test_y).float().mean() > 0.95)
+    (True, True)
+    """
+
+    def __init__(self, options: PatchLDAOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        super().__init__(options, spec, seed, device)
+        extractor, moments = self.parts(self.affordable())
+        self.extractor, self.moments = extractor.to(device), moments.to(device)
+        self.warm_up = min(options.first_samples, *(len(room) for room in self.waiting()))
+        if self.warm_up == 0:
+            sample = spec.dtype.itemsize * math.prod(spec.shape)
+            raise UsageError(
+                f"budget is {options.budget} bytes, and statistics that fit into it have no place for a first sample "
+                f"of {sample} to wait in; raise the budget or shrink the samples"
+            )
+        self.seen = 0  # samples so far: known without looking at a value
+        self.solution: tuple[Tensor, Tensor] | None = None
+        self.register_load_state_dict_post_hook(PatchLDA.wake)  # type: ignore[no-untyped-call]
+
+    def parts(self, filters: int) -> tuple[Patches | Directions, Moments]:
+        """What is kept, with so many filters."""
+        options, shape = self.options, self.spec.shape
+        extractor: Patches | Directions
+        if self.spec.is_image:
+            extractor = Patches(shape, filters, options.patch, options.stride, options.threshold)
+        else:
+            extractor = Directions(shape, filters)
+        return extractor, Moments(extractor.width, self.spec.num_classes)
+
+    def affordable(self) -> int:
+        """How many filters the budget allows; at least one."""
+
+        def size(filters: int) -> int:
+            with torch.device("meta"):  # shapes only
+                return nbytes(*self.parts(filters))
+
+        budget = self.options.budget
+        if size(1) > budget:
+            raise UsageError(f"budget is {budget} bytes; with these samples and classes it must be at least {size(1)}")
+        return bisect_right(range(1, budget), budget, key=size)
+
+    @property
+    def memory_bytes(self) -> int:
+        return nbytes(self.extractor, self.moments)
+
+    def wake(self, keys: object = None) -> None:
+        """Begin where a loaded state ends."""
+        self.seen = int(self.counts.sum())
+        self.solution = None
+
+    @torch.no_grad()
+    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+        self.count(y)
+        self.solution = None
+        early = max(0, self.warm_up - self.seen)
+        if early:
+            for room, values in zip(self.waiting(), (x, y), strict=True):
+                room[self.seen : self.warm_up][: len(y)] = values[:early]
+        self.seen += len(y)
+        if early and self.seen >= self.warm_up:
+            self.settle()
+        if self.seen > self.warm_up:
+            self.learn(x[early:], y[early:])
+        return torch.zeros((), device=self.device)
+
+    def waiting(self) -> tuple[Tensor, Tensor]:
+        """Room for the first samples and their labels, in the memory of statistics that there are none of yet."""
+        size, shape = math.prod(self.spec.shape), self.spec.shape
+        room = self.moments.covariance_codes.view(self.spec.dtype).flatten()
+        return room[: len(room) // size * size].reshape(-1, *shape), self.moments.mean_codes.flatten()
+
+    def settle(self) -> None:
+        """Make the filters from the samples that wait, and learn from these."""
+        x, y = (room[: self.warm_up].clone() for room in self.waiting())
+        for room in self.waiting():
+            room.zero_()
+        self.extractor.fit(self.scaled(x), self.generator)
+        self.learn(x, y.long())
+
+    def learn(self, x: Tensor, y: Tensor) -> None:
+        for part, labels in zip(x.split(ROWS), y.split(ROWS), strict=True):
+            self.moments.add(self.features(part), labels)
+
+    def features(self, x: Tensor) -> Tensor:
+        chunk = CHUNK if x.device.type == "cpu" else len(x)
+        return torch.cat([self.extractor(self.scaled(part)) for part in x.split(chunk)])
+
+    def scores(self, x: Tensor, chunk: int = 1000) -> Tensor:
+        if self.seen >= self.warm_up:
+            return super().scores(x, chunk)
+        # Too few samples so far. A learner of the same making, that is content with them, answers instead.
+        copy = type(self)(self.options, self.spec, device=self.device)
+        copy.load_state_dict(self.state_dict())
+        copy.warm_up = copy.seen
+        if copy.seen:
+            copy.settle()
+        return copy.scores(x, chunk)
+
+    def readout(self) -> Callable[[Tensor], Tensor]:
+        if self.solution is None:
+            self.solution = self.solve()
+        weights, offsets = self.solution
+        return lambda features: features.double() @ weights + offsets
+
+    def solve(self) -> tuple[Tensor, Tensor]:
+        """[d, C] and [C]: linear discriminant analysis with the classes as frequent as they were."""
+        means, covariance, share = self.moments.means(), self.moments.covariance(), self.options.shrinkage
+        variance = covariance.diagonal().mean()
+        covariance *= 1 - share
+        covariance.diagonal().add_((share * variance).where(variance > 0, 1.0))  # of one sample: the nearest mean
+        weights = torch.cholesky_solve(means.T, torch.linalg.cholesky(covariance))
+        frequency = self.counts / self.counts.sum()
+        return weights, frequency.double().log() - (means.T * weights).sum(0) / 2
+
+
+def nbytes(*parts: nn.Module) -> int:
+    return sum(tensor.nbytes for part in parts for tensor in part.state_dict().values())
