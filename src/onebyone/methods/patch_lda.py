@@ -18,7 +18,6 @@ from onebyone.methods.registry import register
 from onebyone.nets import Directions, Patches
 from onebyone.options import Checked, option
 
-CHUNK = 50  # images whose answers still lie in a processor's cache when they are averaged
 ROWS = 1000  # samples taken into the statistics at once
 
 
@@ -135,8 +134,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
             self.moments.add(self.features(part), labels)
 
     def features(self, x: Tensor) -> Tensor:
-        chunk = CHUNK if x.device.type == "cpu" else len(x)
-        return torch.cat([self.extractor(self.scaled(part)) for part in x.split(chunk)])
+        features: Tensor = self.extractor(self.scaled(x))
+        return features
 
     def scores(self, x: Tensor, chunk: int = 1000) -> Tensor:
         if self.seen >= self.warm_up:
@@ -162,8 +161,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
         covariance *= 1 - share
         covariance.diagonal().add_((share * variance).where(variance > 0, 1.0))  # of one sample: the nearest mean
         weights = torch.cholesky_solve(means.T, torch.linalg.cholesky(covariance))
-        frequency = self.counts / self.counts.sum()
-        return weights, frequency.double().log() - (means.T * weights).sum(0) / 2
+        frequency = self.counts.double() / self.counts.sum()
+        return weights, frequency.log() - (means.T * weights).sum(0) / 2
 
 
 def nbytes(*parts: nn.Module) -> int:

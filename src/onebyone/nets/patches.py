@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 LARGEST = 32  # pixels of the shorter side; larger images are shrunk to it
 MOST_PATCHES = 8_000  # that filters are made from
+CACHE = 8_000_000  # bytes of answers that a processor holds until they are averaged
 ROUNDS = 10  # in which patches are gathered around filters
 FLOOR = 0.01  # of the mean variance of patches: flatter patches than that are mostly noise
 REGULARISATION = 0.1  # of the whitening; normalised patches have variance 1
@@ -71,19 +72,29 @@ class Patches(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, c, h, w] images, as numbers -> [n, d] features."""
+        answers = 8 * len(self.filters) * self.pooling.shape[2]  # bytes for one image
+        chunk = max(1, CACHE // answers) if x.device.type == "cpu" else max(1, len(x))
+        return torch.cat([self.pooled(part) for part in x.split(chunk)])
+
+    def pooled(self, x: Tensor) -> Tensor:
         x = self.shrunk(x).contiguous(memory_format=torch.channels_last)
         square = x.square().mean(1, keepdim=True)
         mean, square = (F.avg_pool2d(v, self.patch, self.stride) for v in (x.mean(1, keepdim=True), square))
-        deviation = ((square - mean.square()).clamp(min=0) + self.floor).sqrt()
+        contrast = ((square - mean.square()).clamp(min=0) + self.floor).rsqrt().flatten(1)[..., None]
         filters = self.filters.float()
         filters = filters - filters.mean((1, 2, 3), keepdim=True)  # blind to the mean of a patch, but for rounding
         filters = torch.cat([filters, filters.flip(3)]).contiguous(memory_format=torch.channels_last)
-        answers = F.conv2d(x, filters, stride=self.stride) / deviation
-        answers = answers.permute(0, 2, 3, 1).flatten(1, 2) - self.offsets.repeat(2)  # [n, places, 2 x filters]
-        sides = [(answers - self.threshold).relu_(), (-self.threshold - answers).relu_()]
-        plain, mirrored = self.pooling
-        pooled = [plain @ side[..., : len(self.filters)] + mirrored @ side[..., len(self.filters) :] for side in sides]
-        return torch.cat(pooled, 2).flatten(1)
+        answers = F.conv2d(x, filters, stride=self.stride).permute(0, 2, 3, 1).flatten(1, 2)  # [n, places, 2 x filters]
+        answers = torch.addcmul(-self.offsets.repeat(2), answers, contrast)
+
+        def pool(answers: Tensor) -> Tensor:
+            plain, mirrored = answers.tensor_split(2, 2)
+            return self.pooling[0] @ plain + self.pooling[1] @ mirrored
+
+        # Weights of a region sum to one, so a threshold is as well taken from the average: less to compute.
+        above = pool(answers.clamp(min=self.threshold)) - self.threshold
+        below = -self.threshold - pool(answers.clamp_(max=-self.threshold))
+        return torch.cat([above, below], 2).flatten(1)
 
     def shrunk(self, x: Tensor) -> Tensor:
         """Images of the size that is looked at, around zero: squares of numbers far from it would lose their digits."""
