@@ -33,9 +33,9 @@ def budget(memory: int, spec: Spec) -> int:
     return memory * spec.num_classes * torch.Size(spec.shape).numel()
 
 
-def make(spec: Spec, memory: int, options: dict[str, str], seed: int = 0) -> PatchLDA:
+def make(spec: Spec, memory: int, options: dict[str, str], seed: int = 0, device: str = "cpu") -> PatchLDA:
     texts = {"budget": str(budget(memory, spec)), **options}
-    return PatchLDA(parse(PatchLDAOptions, texts), spec, seed)
+    return PatchLDA(parse(PatchLDAOptions, texts), spec, seed, device)
 
 
 def learn(data: Dataset, memory: int, arguments: argparse.Namespace, seed: int = 0) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def learn(data: Dataset, memory: int, arguments: argparse.Namespace, seed: int =
         data.train_y, data.num_classes, order="random" if seed else "label", batch_size=BATCH, seed=seed
     )
     keep = (arguments.samples or len(data.train_y)) / len(data.train_y)
-    learner = make(data.spec, memory, options, seed)
+    learner = make(data.spec, memory, options, seed, arguments.device)
     started = time.perf_counter()
     for task in stream.tasks:
         for index in task.indices[: round(keep * len(task.indices))].split(BATCH):
@@ -117,6 +117,7 @@ def main() -> None:
     parser.add_argument("--orders", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu", help="of accuracy and orders; speed is that of the CPU")
     parser.add_argument("--test", action="store_true", help="examine on the test set: once, at the end")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -125,7 +126,7 @@ def main() -> None:
             speed(memory, arguments)
         return
     data = load(arguments.dataset, arguments.data_dir)
-    data = data if arguments.test else data.held_out()
+    data = (data if arguments.test else data.held_out()).to(arguments.device)
     for memory in arguments.memory:
         if arguments.what == "accuracy":
             learn(data, memory, arguments)

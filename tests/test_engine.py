@@ -56,6 +56,17 @@ def test_what_cannot_be_captured_runs_eagerly_with_one_warning(
     assert len(told) == 1
 
 
+def test_steps_that_change_their_kind_are_not_recorded(digits: Dataset) -> None:
+    class OnGPU(torch.Tensor):
+        device = torch.device("cuda")
+
+    learner = create("patch-lda", digits.spec)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        engine = captured.create(learner, digits.train_x.as_subclass(OnGPU), digits.train_y, batch_size=10)
+    assert type(engine) is Eager
+
+
 def test_on_a_cpu_steps_are_eager_and_silent(digits: Dataset) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -22,7 +22,7 @@ from onebyone.experiments.config import short_hash
 from onebyone.experiments.grid import plan
 from onebyone.experiments.run import folder_name
 from onebyone.files import whole
-from onebyone.methods import method
+from onebyone.methods import Options, method
 from onebyone.streams import Stream, Task, class_incremental
 
 FILES = {"config.yaml", "curve.csv", "result.json"}
@@ -201,13 +201,15 @@ def test_the_stream_a_run_had_before_there_were_others_is_not_in_its_name(little
 
 @pytest.mark.parametrize("name", methods())
 def test_the_recorded_configuration_has_every_option(name: str, little: Dataset) -> None:
-    given = {"learning_rate": "0.02", "encoder": "mlp"}
+    network = {"learning_rate": "0.02", "encoder": "mlp"}
+    given = network if issubclass(method(name).options, Options) else {"shrinkage": "0.02"}
     config = RunConfig(method=name, device="cpu", memory_per_class=4, classes_per_task=10, options=given)
     result = run(config, data=little)
     options = result.config["options"]
     known = {field.name for field in fields(method(name).options)}
     assert options.keys() == known - {"memory_per_class"}
-    assert (options["learning_rate"], options["encoder"], options["augment"]) == (0.02, "mlp", True)
+    assert all(str(options[option]) == text for option, text in given.items())
+    assert options["augment" if given is network else "stride"] == 1  # as it is by itself
     assert result.config["memory_per_class"] == (4 if "memory_per_class" in known else None)
     assert result.config.keys() == {field.name for field in fields(RunConfig)} - {"stream"} | {"data"}  # its own
     assert (result.config["device"], result.config["data"]) == ("cpu", little.fingerprint)
