@@ -14,6 +14,7 @@ from onebyone.methods import ReplayLearner
 from onebyone.methods.base import Encoded
 from onebyone.testing import situations
 
+collect_ignore = ["own_method.py"]  # importing it registers a method, which is for tests to do
 torch.set_num_threads(1)  # several pytest workers share few cores
 settings.register_profile("tests", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("tests")

@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from onebyone import Dataset, Learner, create, methods
+from onebyone import Dataset, Learner, UsageError, create, methods
 from onebyone.methods import ReplayLearner, ReplayOptions, grown, method
 
-NAMES = list(methods())
+NAMES = [name for name in methods() if name != "patch-lda"]  # whose budget its classes share
 REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
 MAKINGS = [(name, {"memory_samples": 30} if name in REPLAY else {}) for name in NAMES] + [
     (name, {"memory_samples": 30, "memory_policy": "balanced", "readout": "ncm"}) for name in REPLAY
@@ -45,6 +45,14 @@ def test_known_classes_keep_their_scores_bit_for_bit(few: Dataset, name: str, op
         assert torch.equal(tensor, before[part]), part
     assert torch.equal(larger.generator.get_state(), learner.generator.get_state())
     assert larger.counts.sum() == learner.counts.sum()
+
+
+def test_one_that_shares_a_budget_among_classes_is_refused(few: Dataset) -> None:
+    learner = learner_of_three(few, "patch-lda", {}, room=16)
+    with pytest.raises(UsageError, match=r"PatchLDA learnt with room for 16 classes .* announce all classes"):
+        grown(learner, 32)
+    fresh = grown(create("patch-lda", replace(few.spec, num_classes=16)), 32)
+    assert fresh.spec.num_classes == 32
 
 
 @makings

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from onebyone import Dataset, UsageError, create, methods
-from onebyone.methods import method
+from onebyone.methods import Options, method
 from onebyone.testing import checks
 from onebyone.testing.situations import SITUATIONS, Method
 
@@ -35,7 +35,7 @@ def test_another_seed_is_another_learner(few: Dataset, name: str) -> None:
         assert torch.equal(weight, other) == (weight.dim() == 1 and len(weight.unique()) == 1), part
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if issubclass(method(name).options, Options)])
 def test_memory_layout_changes_no_more_than_rounding(few: Dataset, name: str) -> None:
     batch = few.train_x[::6], few.train_y[::6]
     losses = [create(name, few.spec, channels_last=layout).observe(*batch) for layout in (True, False)]

@@ -177,7 +177,8 @@ class NetworkLearner(Learner[O]):
         if self.channels_last:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        self.optimizer = torch.optim.SGD(trained, options.learning_rate, foreach=True)
+        # torch makes no optimizer of nothing, which is what a method without weights on a frozen encoder trains.
+        self.optimizer = torch.optim.SGD(trained, options.learning_rate, foreach=True) if trained else None
 
     @abstractmethod
     def build(self) -> None:
@@ -201,6 +202,7 @@ class NetworkLearner(Learner[O]):
 
     def descend(self, loss: Tensor) -> None:
         """One step of SGD."""
+        assert self.optimizer is not None, "all weights are frozen, so there is nothing to descend with"
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
