@@ -23,10 +23,11 @@ from onebyone.engine.static import obstacle
 from onebyone.estimator.labels import as_labels, from_json, to_json
 from onebyone.estimator.making import number_of_bytes
 from onebyone.estimator.samples import Layout, as_tensor
-from onebyone.methods import ReplayLearner
+from onebyone.methods import Options, ReplayLearner, method
 from onebyone.nets import Adapted
 
 NAMES = list(methods())
+NETWORKS = [name for name in NAMES if issubclass(method(name).options, Options)]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -282,7 +283,7 @@ def test_any_module_is_an_encoder_and_is_left_alone(digits: Dataset) -> None:
     assert clf.score(digits.train_x[:40], digits.train_y[:40]) >= 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("encoder", ["conv", nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU())])
 def test_a_frozen_encoder_stays_as_it_is(digits: Dataset, encoder: Any, name: str) -> None:
     clf = OnlineClassifier(name, encoder=encoder, freeze_encoder=True, memory=50)
@@ -296,7 +297,7 @@ def test_a_frozen_encoder_stays_as_it_is(digits: Dataset, encoder: Any, name: st
     assert all(torch.equal(tensor, after[part]) for part, tensor in before.items())
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NETWORKS)
 def test_the_networks_here_keep_steps_static(name: str) -> None:
     spec = Spec((5,), 16, torch.float32)
     frozen = Adapted(nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)), (5,), frozen=True)

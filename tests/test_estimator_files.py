@@ -36,9 +36,9 @@ def taught(digits: Dataset, name: str = "ccp", **parameters: Any) -> OnlineClass
     return clf
 
 
-MAKINGS: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in NAMES] + [
-    (name, {"options": {"memory_policy": "balanced", "readout": "ncm"}, "freeze_encoder": True}) for name in REPLAY
-]
+MAKINGS: list[tuple[str, dict[str, Any]]] = [
+    (name, {"memory": "20KB"} if name == "patch-lda" else {}) for name in NAMES
+] + [(name, {"options": {"memory_policy": "balanced", "readout": "ncm"}, "freeze_encoder": True}) for name in REPLAY]
 
 
 @pytest.mark.parametrize(("name", "parameters"), MAKINGS, ids=str)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from onebyone import Dataset, Learner, UsageError, create, methods
+from onebyone import Dataset, Learner, create, methods
 from onebyone.methods import ReplayLearner, ReplayOptions, grown, method
 
 NAMES = [name for name in methods() if name != "patch-lda"]  # whose budget its classes share
@@ -47,12 +47,35 @@ def test_known_classes_keep_their_scores_bit_for_bit(few: Dataset, name: str, op
     assert larger.counts.sum() == learner.counts.sum()
 
 
-def test_one_that_shares_a_budget_among_classes_is_refused(few: Dataset) -> None:
-    learner = learner_of_three(few, "patch-lda", {}, room=16)
-    with pytest.raises(UsageError, match=r"PatchLDA learnt with room for 16 classes .* announce all classes"):
-        grown(learner, 32)
-    fresh = grown(create("patch-lda", replace(few.spec, num_classes=16)), 32)
-    assert fresh.spec.num_classes == 32
+@pytest.mark.parametrize("samples", [0, 5, 36], ids=["nothing seen", "waiting", "settled"])
+@pytest.mark.parametrize("shape", [(1, 8, 8), (64,)], ids=["images", "vectors"])
+def test_statistics_pay_for_classes_with_filters(few: Dataset, shape: tuple[int, ...], samples: int) -> None:
+    """Within the same budget: those filters that stay have the statistics they would have had from the beginning."""
+    x, y = few.train_x.reshape(-1, *shape), few.train_y
+    spec = replace(few.spec, shape=shape, num_classes=16)
+    small = create("patch-lda", spec, budget=20_000, first_samples=20)
+    if samples:
+        small.observe(x[:samples], y[:samples])
+    before = {part: tensor.clone() for part, tensor in small.state_dict().items()}
+    larger = grown(small, 32)
+    assert larger.memory_bytes <= 20_000
+    assert torch.equal(larger.counts[:16], small.counts)
+    assert torch.equal(larger.steps, small.steps)
+    same = create("patch-lda", replace(spec, num_classes=32), budget=20_000, first_samples=20)
+    if samples:
+        same.observe(x[:samples], y[:samples])
+    if samples == 36:  # filters are drawn for as many as there are, so they are given to be compared
+        assert larger.extractor.count < small.extractor.count
+        same.extractor.load_state_dict(larger.extractor.state_dict())
+        same.moments = type(same.moments)(same.extractor.width, 32)
+        same.moments.add(same.features(x[:samples]), y[:samples])
+    asked = few.test_x.reshape(-1, *shape)
+    torch.testing.assert_close(larger.scores(asked), same.scores(asked), rtol=1e-4, atol=1e-5)
+    for learner in (larger, same):
+        learner.observe(x[samples:], y[samples:])
+    torch.testing.assert_close(larger.scores(asked), same.scores(asked), rtol=1e-4, atol=1e-5)
+    for part, tensor in small.state_dict().items():  # the old one is left as it was
+        assert torch.equal(tensor, before[part]), part
 
 
 @makings

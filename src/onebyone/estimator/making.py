@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any
 
@@ -16,7 +17,7 @@ from onebyone.data import CropFlip, Spec
 from onebyone.errors import UsageError, unknown
 from onebyone.estimator.labels import Label
 from onebyone.estimator.samples import Layout
-from onebyone.methods import ReplayLearner, ReplayOptions, create, method
+from onebyone.methods import Options, ReplayLearner, ReplayOptions, create, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted, Encoder
 from onebyone.seeding import seeded
@@ -26,7 +27,13 @@ ROOM = (
 )
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 LATER = ("batch_size", "epochs", "autosave", "every")  # parameters that may change while learning goes on
-OWN = {"memory_samples": "memory", "memory_per_class": "memory", "encoder": "encoder", "augment": "augment"}
+OWN = {
+    "memory_samples": "memory",
+    "memory_per_class": "memory",
+    "budget": "memory",
+    "encoder": "encoder",
+    "augment": "augment",
+}
 
 
 @dataclass(frozen=True)
@@ -60,15 +67,18 @@ def make_learner(parameters: Mapping[str, Any], layout: Layout, seed: int, devic
         if option in options:
             raise UsageError(f"{option} is given as an option; use the parameter {parameter} instead")
     spec = Spec(layout.sample_shape, ROOM, layout.dtype, augmentation(parameters["augment"], layout))
-    with seeded(seed, "weights"):
-        options["encoder"] = encoder(parameters["encoder"], layout, frozen=parameters["freeze_encoder"])
+    if issubclass(kind, Options):
+        with seeded(seed, "weights"):
+            options["encoder"] = encoder(parameters["encoder"], layout, frozen=parameters["freeze_encoder"])
 
     def make(**more: int) -> AnyLearner:
         return create(name, spec, seed=seed, device=device, **options, **more)
 
-    if not issubclass(kind, ReplayOptions):
-        return make()
-    return make(memory_samples=memory_samples(parameters["memory"], make))
+    if issubclass(kind, ReplayOptions):
+        return make(memory_samples=memory_samples(parameters["memory"], make))
+    if "budget" in (item.name for item in fields(kind)):
+        return make(budget=budget(parameters["memory"], layout))
+    return make()
 
 
 def memory_samples(amount: Any, make: Callable[..., AnyLearner]) -> int:
@@ -81,6 +91,17 @@ def memory_samples(amount: Any, make: Callable[..., AnyLearner]) -> int:
         if size < least:
             raise UsageError(f"memory is {amount!r}, and a memory for one sample takes {least} bytes; give more")
         return 1 + (size - least) // (two.memory.nbytes - least)
+    return number_of_samples(amount)
+
+
+def budget(amount: Any, layout: Layout) -> int:
+    """How many bytes the parameter ``memory`` stands for: of so many samples, where it is a number."""
+    if isinstance(amount, str):
+        return number_of_bytes(amount)
+    return number_of_samples(amount) * math.prod(layout.shape) * layout.dtype.itemsize
+
+
+def number_of_samples(amount: Any) -> int:
     if not isinstance(amount, Integral) or isinstance(amount, bool) or int(amount) < 1:
         raise UsageError(f"memory is {amount!r}; give the number of samples to keep, at least 1, or a size as '3MB'")
     return int(amount)

@@ -21,7 +21,7 @@ from onebyone.estimator import labels as label_codes
 from onebyone.estimator.making import State, augmentation, check_settings, encoder, making
 from onebyone.estimator.samples import Layout
 from onebyone.files import whole
-from onebyone.methods import ReplayLearner, method
+from onebyone.methods import Options, ReplayLearner, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.seeding import seeded
 
@@ -81,11 +81,12 @@ def describe(state: State, parameters: Mapping[str, Any], names: list[str] | Non
         kept["encoder"] = None
     if not isinstance(kept["random_state"], int):
         kept["random_state"] = None
-    options = {item.name: getattr(learner.options, item.name) for item in fields(learner.options)}
+    # An encoder is made of the parameters.
+    options = {item.name: getattr(learner.options, item.name) for item in fields(learner.options)} | {"encoder": None}
     description = {
         "version": VERSION,
         "parameters": kept,
-        "options": options | {"encoder": None},
+        "options": options,
         "layout": state.layout.to_json(),
         "labels": [label_codes.to_json(label) for label in state.labels],
         "room": learner.spec.num_classes,
@@ -151,15 +152,18 @@ def parse(
         parameters["device"] = device
     place = choose_device(parameters["device"])
     for name, value in dict(found["options"]).items():
-        if isinstance(value, int) and value > LARGE and name not in ("memory_samples", "memory_per_class"):
+        if isinstance(value, int) and value > LARGE and name not in ("memory_samples", "memory_per_class", "budget"):
             raise UsageError(f"its option {name} is {value}, which no classifier needs")
 
     def build(place: torch.device) -> AnyLearner:
         entry, frozen = method(parameters["method"]), parameters["freeze_encoder"]
-        with seeded(seed, "weights"):
-            network = encoder(parameters["encoder"], layout, frozen=frozen, pretrained=False)
+        options = dict(found["options"])
+        del options["encoder"]
+        if issubclass(entry.options, Options):
+            with seeded(seed, "weights"):
+                options["encoder"] = encoder(parameters["encoder"], layout, frozen=frozen, pretrained=False)
         spec = Spec(layout.sample_shape, room, layout.dtype, augmentation(parameters["augment"], layout))
-        return entry.learner(entry.options(**found["options"] | {"encoder": network}), spec, seed, place)
+        return entry.learner(entry.options(**options), spec, seed, place)
 
     with torch.device("meta") as shapes_only:  # where a file that claims a million million classes costs nothing
         check_shapes(build(shapes_only), tensors)

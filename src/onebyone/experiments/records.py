@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -16,6 +16,7 @@ from onebyone.evaluation import Result
 from onebyone.experiments.config import RunConfig, short_hash
 from onebyone.experiments.paper import TITLES, Part, Value, methods_of
 from onebyone.files import whole
+from onebyone.methods import method
 
 SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
 DIGITS = 5  # of a fraction: more than any test set can tell apart
@@ -162,7 +163,11 @@ def read(folder: Path, parts: Iterable[Part]) -> Records:
                     rows += [_row(line) for line in csv.DictReader(file)]
                 except (ValueError, TypeError, KeyError) as error:
                     raise UsageError(f"{path} is damaged ({error}); restore it or delete it") from None
-    return _tidy(rows, _read_json(folder / SETTINGS), _read_json(folder / ENVIRONMENTS))
+    # As they would be written now: a version with more options than that which wrote them finds the same settings.
+    known = {name: _settings(entry) for name, entry in _read_json(folder / SETTINGS).items()}
+    rows = [replace(row, settings=short_hash(known[row.settings])) if row.settings in known else row for row in rows]
+    settings = {short_hash(entry): entry for entry in known.values()}
+    return _tidy(rows, settings, _read_json(folder / ENVIRONMENTS))
 
 
 def write(records: Records, folder: Path, parts: Sequence[Part]) -> None:
@@ -216,8 +221,16 @@ def _protocol(config: Mapping[str, Any]) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
-    """What was chosen, besides what a row says itself; on what machine and data is said by its environment."""
-    return {name: value for name, value in config.items() if name not in ("seed", "memory_per_class", "device", "data")}
+    """What was chosen, besides what a row says itself; on what machine and data is said by its environment.
+
+    An option that came later than the run is at its default, which is to do what was done before.
+    """
+    options = asdict(method(config["method"]).options()) | config["options"]
+    options.pop("memory_per_class", None)
+    chosen = {
+        name: value for name, value in config.items() if name not in ("seed", "memory_per_class", "device", "data")
+    }
+    return chosen | {"options": options}
 
 
 def _text(value: Any) -> str:

@@ -72,8 +72,11 @@ class Moments(nn.Module):
         rows = features + (share[:, None] * moved - batch_means)[y]
         squares = (self.covariance().mul_(before.sum()) + rows.T @ rows).div_(after.sum())
 
-        self.counts.copy_(after)
-        means += moved * (added / after.clamp(min=1))[:, None]
+        self.keep(after, means + moved * (added / after.clamp(min=1))[:, None], squares)
+
+    def keep(self, counts: Tensor, means: Tensor, squares: Tensor) -> None:
+        """Note these numbers, [C], [C, d] and the covariance [d, d]."""
+        self.counts.copy_(counts)
         self.mean_exponents.copy_(exponents(means.abs().amax(0)))
         self.mean_codes.copy_(codes(means / powers(self.mean_exponents)))
         self.covariance_exponents.copy_(exponents(squares.diagonal().clamp(min=0).sqrt()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Literal, TypeVar
+from typing import ClassVar, Generic, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -108,6 +108,16 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     def end_task(self) -> None:
         """Told after the last batch of each task, to methods with ``needs_boundaries`` only."""
+
+    def take_over(self, old: Self) -> None:
+        """Go on as ``old``, one of the same making with room for fewer classes.
+
+        Every tensor of its state is laid into the leading corner of this one's, so that no method has to know of it.
+        """
+        state = self.state_dict()
+        for name, tensor in old.state_dict().items():
+            state[name][tuple(slice(size) for size in tensor.shape)] = tensor
+        self.load_state_dict(state)  # what was written above is all there but the generator, which is no tensor
 
     @property
     def memory_bytes(self) -> int:

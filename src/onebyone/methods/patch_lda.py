@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +100,27 @@ class PatchLDA(Learner[PatchLDAOptions]):
         """Begin where a loaded state ends."""
         self.seen = int(self.counts.sum())
         self.solution = None
+
+    @torch.no_grad()
+    def take_over(self, old: Self) -> None:
+        """Go on as ``old``; room for more classes is paid for with filters, and what the others answered is kept."""
+        self.generator.set_state(old.generator.get_state())
+        if old.seen < old.warm_up:
+            x, y = (room[: old.seen] for room in old.waiting())
+            self.observe(x, y.long())
+        else:
+            for new, had in zip(self.extractor.buffers(), old.extractor.buffers(), strict=True):
+                new.copy_(had[tuple(slice(size) for size in new.shape)])
+            # Features are laid out by region and side, and then by filter.
+            columns = torch.arange(old.extractor.width).reshape(-1, old.extractor.count)[:, : self.extractor.count]
+            columns = columns.flatten().to(self.device)
+            means = torch.zeros(self.moments.mean_codes.shape, dtype=torch.float64, device=self.device)
+            means[: len(old.counts)] = old.moments.means()[:, columns]
+            self.moments.counts[: len(old.counts)] = old.moments.counts
+            self.moments.keep(self.moments.counts, means, old.moments.covariance()[columns][:, columns])
+        self.counts[: len(old.counts)] = old.counts
+        self.steps.copy_(old.steps)
+        self.wake()
 
     @torch.no_grad()
     def observe(self, x: Tensor, y: Tensor) -> Tensor:

@@ -50,6 +50,7 @@ class Patches(nn.Module):
         quadrants = F.adaptive_avg_pool2d(each, (min(2, places[0]), min(2, places[1])))  # what each place adds to each
         both = torch.stack([quadrants, quadrants.flip(2)]) / 2  # a mirrored image has its places mirrored
         self.register_buffer("pooling", both.flatten(2).mT.contiguous(), persistent=False)
+        self.count = filters
         self.width = 2 * filters * self.pooling.shape[1]
 
     def fit(self, x: Tensor, generator: torch.Generator) -> None:
@@ -146,6 +147,7 @@ class Directions(nn.Module):
         self.register_buffer("thresholds", torch.zeros(2, filters))
         self.register_buffer("mean", torch.zeros(size))
         self.register_buffer("deviation", torch.ones(size))
+        self.count = filters
         self.width = 2 * filters
 
     def fit(self, x: Tensor, generator: torch.Generator) -> None:
