@@ -1,19 +1,33 @@
-"""Your own samples as arrays: two kinds of 16x16 pictures that arrive one kind after the other, then a result.
+"""Your own pictures: a folder with one sub-folder a class, learnt one class after the other, then a result.
 
-For pictures in folders, one folder a class: ``data = onebyone.load("folder", "path/to/pictures")``.
+The first part only makes such a folder; with pictures of your own you begin at the second.
 """
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import numpy as np
+from PIL import Image
 
 import onebyone
 from onebyone.experiments import RunConfig, run
 
-random = np.random.default_rng(0)
-images = random.integers(0, 60, (400, 16, 16), dtype=np.uint8)
-labels = np.repeat([0, 1], 200)
-images[labels == 0, 4:12, :] += 150  # lying bars
-images[labels == 1, :, 4:12] += 150  # standing bars
 
-data = onebyone.from_arrays(images, labels, classes=["lying", "standing"])
+def make_pictures(folder: Path) -> None:
+    """Two hundred pictures of lying bars and two hundred of standing ones, each somewhere else in the noise."""
+    random = np.random.default_rng(0)
+    for name in ("lying", "standing"):
+        (folder / name).mkdir()
+        for number in range(200):
+            picture = random.integers(0, 100, (40, 40), dtype=np.uint8)
+            start = random.integers(0, 32)
+            picture[start : start + 8] += 100
+            Image.fromarray(picture if name == "lying" else picture.T).save(folder / name / f"{number}.png")
+
+
+with TemporaryDirectory() as folder:
+    make_pictures(Path(folder))
+    data = onebyone.from_folder(folder, size=16)  # a fifth of each class becomes the test set
+
 result = run(RunConfig(method="ccp", memory_per_class=10), data=data)
-print(f"accuracy {100 * result.accuracy:.1f} %, forgetting {100 * (result.forgetting or 0):.1f} %")
+print(f"{data.classes}: accuracy {100 * result.accuracy:.1f} %, forgetting {100 * (result.forgetting or 0):.1f} %")

@@ -1,0 +1,13 @@
+"""A live stream: classes nobody announced, blurry boundaries, and every sample predicted before it is learnt."""
+
+import onebyone
+from onebyone.evaluation import evaluate_stream
+
+data = onebyone.load("digits")
+stream = onebyone.blurry(data.train_y, data.num_classes, share=0.3)  # three in ten stray to another class's time
+
+for method in ("finetune", "er", "ccp"):
+    clf = onebyone.OnlineClassifier(method, memory=200)
+    found = evaluate_stream(clf, stream, data, window=300)
+    overall, at_the_end = 100 * found.accuracy, 100 * found.recent[-1]
+    print(f"{method:<10} {overall:.1f} % right at first sight, {at_the_end:.1f} % of the last 300")

@@ -1,0 +1,23 @@
+"""An encoder of your own: any module that turns samples into features, trained along or left as it is."""
+
+import torch
+from torch import nn
+
+import onebyone
+
+data = onebyone.load("digits")
+torch.manual_seed(0)  # your module is made by you: its first weights too
+encoder = nn.Sequential(
+    nn.Conv2d(1, 64, 3, padding=1),
+    nn.ReLU(),
+    nn.Conv2d(64, 64, 3, padding=1),
+    nn.ReLU(),
+    nn.AvgPool2d(2),  # [n, 64, 4, 4], flattened for you
+)
+
+for freeze in (False, True):
+    clf = onebyone.OnlineClassifier("er-ace", memory=200, encoder=encoder, freeze_encoder=freeze)
+    for label in range(10):
+        x = data.train_x[data.train_y == label]
+        clf.partial_fit(x, [label] * len(x))
+    print(f"{'frozen' if freeze else 'trained':<8} {100 * clf.score(data.test_x, data.test_y):.1f} %")
