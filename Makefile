@@ -3,8 +3,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+DOCS_STAMP := .venv/.installed-docs
 
-.PHONY: demo test lint types format clean
+.PHONY: demo test lint types format docs clean
 
 demo: $(STAMP)
 	$(BIN)/onebyone demo
@@ -23,11 +24,20 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
+# The variable silences a notice of the theme about its successor, which is no warning about these pages.
+docs: $(DOCS_STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "open site/index.html"
+
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onebyone needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	touch $(STAMP)
 
+$(DOCS_STAMP): $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	touch $(DOCS_STAMP)
+
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist demo
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist demo site

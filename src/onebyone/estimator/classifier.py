@@ -31,26 +31,6 @@ Array = npt.NDArray[Any]
 class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learns a stream, a few samples at a time, and classes nobody announced.
 
-    Parameters
-    ----------
-    method : name of a method, as ``onebyone.methods()`` lists them.
-    memory : samples it may keep, or a size such as ``"3MB"`` (samples, labels and all that is kept with them, counted
-        when learning begins).
-    encoder : ``"auto"`` (by what the samples are), a name of ``onebyone.nets.encoders()``, any module that turns
-        samples into features, or the name of a model of timm (pretrained).
-    freeze_encoder : whether the encoder stays as it is.
-    options : further options of the method, as a dictionary.
-    batch_size : a call with more samples is learnt in steps of so many, in order of arrival.
-    epochs : passes over the samples in ``fit``, in random order; ``partial_fit`` learns them once, as they come.
-    augment : of images: ``"none"``, ``"crop"``, ``"crop+flip"`` (where a mirrored image is of the same class), or
-        ``"auto"``: crop, unless they are small.
-    channels : ``"first"`` or ``"last"``, where the shape of the images does not say (one axis of at most 4).
-    random_state : seed of the first weights and of all that is drawn; None for another one each time.
-    device : ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:N"``.
-    autosave : a folder. What is learnt is saved there while it goes on, so that a killed process loses at most
-        ``every`` samples; ``OnlineClassifier.load(folder)`` goes on from there.
-    every : samples between two such saves, at least ``batch_size``.
-
     Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays, tensors or
     lists of PIL images; one kind a classifier. Bytes (uint8) are kept as bytes and scaled, other numbers are used as
     they are (vectors are standardised by their mean and spread so far, unless another encoder is given). Labels are of
@@ -58,6 +38,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     A call that is refused, always with a ValueError, changes nothing.
 
+    >>> import numpy as np
     >>> from onebyone import load
     >>> digits = load("digits")
     >>> names = np.array("zero one two three four five six seven eight nine".split())
@@ -67,6 +48,39 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ...     clf = clf.partial_fit(x, [str(names[label])] * len(x))
     >>> clf.score(digits.test_x, names[digits.test_y]) > 0.8
     True
+
+    Parameters
+    ----------
+    method
+        Name of a method, as ``onebyone.methods()`` lists them.
+    memory
+        Samples it may keep, or a size such as ``"3MB"`` (samples, labels and all that is kept with them, counted when
+        learning begins).
+    encoder
+        ``"auto"`` (by what the samples are), a name of ``onebyone.nets.encoders()``, any module that turns samples into
+        features, or the name of a model of timm (pretrained).
+    freeze_encoder
+        Whether the encoder stays as it is.
+    options
+        Further options of the method, as a dictionary.
+    batch_size
+        A call with more samples is learnt in steps of so many, in order of arrival.
+    epochs
+        Passes over the samples in ``fit``, in random order; ``partial_fit`` learns them once, as they come.
+    augment
+        Of images: ``"none"``, ``"crop"``, ``"crop+flip"`` (where a mirrored image is of the same class), or ``"auto"``:
+        crop, unless they are small.
+    channels
+        ``"first"`` or ``"last"``, where the shape of the images does not say (one axis of at most 4).
+    random_state
+        Seed of the first weights and of all that is drawn; None for another one each time.
+    device
+        ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:N"``.
+    autosave
+        A folder. What is learnt is saved there while it goes on, so that a killed process loses at most ``every``
+        samples; ``OnlineClassifier.load(folder)`` goes on from there.
+    every
+        Samples between two such saves, at least ``batch_size``.
     """
 
     _state: State | None = None

@@ -1,0 +1,137 @@
+"""The page of a method is written by hand, but for what the code and ``results/`` say: that is filled in here.
+
+``<!-- summary -->``, ``<!-- options -->``, ``<!-- numbers -->`` and ``<!-- code -->`` mark the places in
+``docs/methods/NAME.md``, so that no page can tell of an option or a number that is not so.
+"""
+
+import csv
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from onebyone.methods import methods
+from onebyone.methods.registry import Entry
+from onebyone.options import describe
+
+ROOT = Path(__file__).parents[2]
+PAPER = ROOT / "src" / "onebyone" / "experiments" / "paper.csv"
+TABLES = {"table1": "One class a task (S = 1)", "table2": "Two classes a task (S = 2)"}
+MEMORIES = (5, 20, 50, 100)
+HOLE = "not measured yet"
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    return complete(markdown, page.file.src_uri)
+
+
+def complete(markdown: str, page: str, results: Path = ROOT / "results", paper: Path = PAPER) -> str:
+    """The text of a page with what is known of its method, or of all methods, in the place of the comments."""
+    known = methods()
+    if page == "methods/index.md":
+        return markdown.replace("<!-- methods -->", overview(known))
+    name = page.removeprefix("methods/").removesuffix(".md")
+    if name not in known:
+        return markdown
+    numbers = [measured(name, part, results, paper) for part in TABLES]
+    parts = {
+        "summary": summary(name, known[name]),
+        "options": options(known[name]),
+        "numbers": "\n\n".join([*numbers, tuning(name, results / "tuning" / "cifar10.csv")]),
+        "code": code(known[name]),
+    }
+    for part, text in parts.items():
+        markdown = markdown.replace(f"<!-- {part} -->", text)
+    return markdown
+
+
+def overview(known: Mapping[str, Entry]) -> str:
+    rows = [(f"[`{name}`]({name}.md)", entry.summary, entry.section) for name, entry in known.items()]
+    return table(("method", "in one sentence", "in the paper"), rows)
+
+
+def summary(name: str, entry: Entry) -> str:
+    where = f"In the paper: {entry.section}. To run it: `onebyone run --method {name}`"
+    return f'!!! abstract "`{name}`"\n    {entry.summary}\n\n    {where}'
+
+
+def options(entry: Entry) -> str:
+    rows = [(f"`{name}`", f"`{default}`", text, kind) for name, kind, default, text in describe(entry.options)]
+    return table(("option", "default", "what it is", "type"), rows)
+
+
+def code(entry: Entry) -> str:
+    """The whole class, by mkdocstrings: a method is a page of equations in the code too."""
+    settings = "{heading_level: 3, show_source: true, members: false, show_root_full_path: false}"
+    return f"::: {entry.learner.__module__}.{entry.learner.__qualname__}\n    options: {settings}"
+
+
+def measured(name: str, part: str, results: Path, paper: Path) -> str:
+    """A table of the paper, from the record of runs, which may have holes; and what is printed there."""
+    runs: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for row in read(results / f"{part}.csv", name):
+        memories = [int(row["memory_per_class"])] if row["memory_per_class"] else MEMORIES
+        for memory in memories:
+            runs[row["protocol"]][memory].append(100 * float(row["accuracy"]))
+    printed = {
+        int(row["memory_per_class"]): f"{row['mean']} ± {row['std']}"
+        for row in read(paper, name)
+        if (row["table"], row["metric"]) == (part, "accuracy")
+    }
+    heading = f"**{TABLES[part]}**, Split CIFAR-10, accuracy on the test set in per cent"
+    if not runs and not printed:
+        return f"{heading}: {HOLE}."
+    rows = [
+        (f"here, protocol `{protocol}`", *(mean_and_spread(of.get(memory, [])) for memory in MEMORIES))
+        for protocol, of in sorted(runs.items(), reverse=True)
+    ]
+    if printed:
+        rows.append(("printed in the paper", *(printed.get(memory, "") for memory in MEMORIES)))
+    return f"{heading}{'' if runs else f', here {HOLE}'}:\n\n" + table(("", *map(column, MEMORIES)), rows)
+
+
+def tuning(name: str, path: Path) -> str:
+    """What won on the held-out tenth of the training set, for each S."""
+    found: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
+    for row in read(path, name):
+        memory = json.loads(row["memory_per_class"]) or 0
+        found[row["classes_per_task"]][row["options"]][memory].append(100 * float(row["accuracy"]))
+    heading = "**Tuning**, accuracy on a tenth of the training set that was held out from learning"
+    if not found:
+        return f"{heading}: {HOLE}."
+    memories = sorted({memory for settings in found.values() for runs in settings.values() for memory in runs})
+    rows = []
+    for per_task, settings in sorted(found.items()):
+        best, runs = max(settings.items(), key=lambda item: fmean(chain(*item[1].values())))
+        words = ", ".join(f"`{option}={value}`" for option, value in json.loads(best).items())
+        rows.append((per_task, words, *(mean_and_spread(runs[memory]) for memory in memories)))
+    tried = max(map(len, found.values()))
+    return f"{heading}; the best of {tried} settings:\n\n" + table(("S", "setting", *map(column, memories)), rows)
+
+
+def column(memory: int) -> str:
+    return f"M = {memory}" if memory else "without a memory"
+
+
+def mean_and_spread(values: Sequence[float]) -> str:
+    match len(values):
+        case 0:
+            return HOLE
+        case 1:
+            return f"{values[0]:.1f} (one run)"
+        case count:
+            return f"{fmean(values):.1f} ± {pstdev(values):.1f} ({count} runs)"
+
+
+def read(path: Path, method: str) -> list[dict[str, str]]:
+    """The rows of a method in a CSV file; none where there is no file."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [row for row in csv.DictReader(lines) if row["method"] == method]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,113 @@
+"""Draw the pictures of docs/setting.md, from digits and the library itself: python docs/pictures.py
+
+The other two are made by `onebyone demo` (anytime.png) and `onebyone streams --picture docs/streams.png`.
+"""
+
+from copy import deepcopy
+from pathlib import Path
+from statistics import fmean
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from torch import Tensor
+
+import onebyone
+from onebyone import memory
+from onebyone.experiments import RunConfig, run
+
+HERE = Path(__file__).parent
+DATA = onebyone.load("digits")
+GRAY = "#555555"
+
+
+def figure(title: str, size: tuple[float, float]) -> Figure:
+    made = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(made)
+    made.suptitle(title, x=0.01, ha="left", fontsize=15, fontweight="bold")
+    return made
+
+
+def draw_memory(path: Path, per_class: int = 4, moments: tuple[int, ...] = (0, 3, 9)) -> None:
+    """What a learner has at hand at three moments of the stream: the batch that comes in, and its memory."""
+    kept = memory.create("reservoir", per_class * DATA.num_classes, DATA.spec.shape, torch.uint8, DATA.num_classes)
+    random = torch.Generator().manual_seed(0)
+    made = figure("All there is to learn from, at three moments of the stream", (11, 3.6))
+    rows = made.subplots(len(moments), 2, width_ratios=(10, 20))
+    for task in onebyone.class_incremental(DATA.train_y, DATA.num_classes).tasks:
+        for index in task.batches(10):
+            if len(index) == 10:
+                incoming = DATA.train_x[index]
+            kept.add(DATA.train_x[index], DATA.train_y[index], random)
+        (label,) = task.classes
+        if label not in moments:
+            continue
+        left, right = rows[moments.index(label)]
+        stored = kept.everything()
+        strip(left, incoming, 10)
+        strip(right, stored.x[stored.y.argsort(stable=True)], 20)
+        left.set_title(f"in the time of class {label}: a batch, all of it {label}", loc="left", fontsize=10, color=GRAY)
+        counts = stored.y.bincount(minlength=label + 1).tolist()
+        words = f"the memory of {kept.capacity}, samples of each class: {' '.join(map(str, counts[: label + 1]))}"
+        right.set_title(words, loc="left", fontsize=10, color=GRAY)
+    made.savefig(path, dpi=130)
+
+
+def strip(axes: Axes, images: Tensor, columns: int) -> None:
+    """Images side by side, with a pixel between them."""
+    framed = torch.nn.functional.pad(images[:, 0], (0, 1, 0, 1))
+    lines = [torch.cat(list(line), 1) for line in framed.split(columns)]
+    axes.imshow(torch.cat(lines).numpy(), cmap="gray_r", interpolation="nearest")
+    axes.axis("off")
+
+
+def draw_batchnorm(path: Path, seeds: range = range(5)) -> None:
+    """One trained network, asked in training mode as a step does: in batches of all classes, and of one class each."""
+    learner = onebyone.create("iid", DATA.spec)
+    for index in onebyone.iid(DATA.train_y, DATA.num_classes):
+        learner.observe(DATA.train_x[index], DATA.train_y[index])
+    shuffled = torch.randperm(len(DATA.test_y), generator=torch.Generator().manual_seed(0))
+    by_class = DATA.test_y.argsort(stable=True)
+    batches = {
+        "batches of all classes": shuffled.split(40),
+        "batches of one class each": by_class.split(DATA.test_y.bincount().tolist()),
+    }
+    made = figure("BatchNorm on a batch of one class takes the class away", (12, 4.6))
+    panels = made.subplots(1, 3, width_ratios=(4, 4, 3))
+    for axes, (title, parts) in zip(panels, batches.items(), strict=False):
+        features = torch.cat([in_training(learner, DATA.test_x[index]) for index in parts])
+        labels = DATA.test_y[torch.cat(parts)]
+        right = float((learner.readout()(features).argmax(1) == labels).float().mean())
+        plane = torch.pca_lowrank(features, 2, niter=10)[0].detach()
+        axes.scatter(*plane.T.numpy(), c=labels.numpy(), cmap="tab10", s=14, linewidths=0)
+        axes.set_title(f"{title}:\nthe head gets {100 * right:.0f} % right", loc="left", fontsize=10, color=GRAY)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    draw_passes(panels[2], seeds)
+    made.savefig(path, dpi=130)
+
+
+@torch.no_grad()
+def in_training(learner: onebyone.Learner, x: Tensor) -> Tensor:
+    """Features as a step of learning sees them: normalised by the statistics of the batch they are in."""
+    return deepcopy(learner).train().embed(learner.view(x, augment=False))
+
+
+def draw_passes(axes: Axes, seeds: range) -> None:
+    """What it does to ER, with incoming and replayed images in two batches and in one."""
+    for place, passes in enumerate(("separate", "joint")):
+        configs = [RunConfig(method="er", seed=seed, device="cpu", options={"passes": passes}) for seed in seeds]
+        accuracies = [100 * run(config, data=DATA).accuracy for config in configs]
+        axes.bar(place, fmean(accuracies), color=("#edae49", "#00798c")[place], width=0.7, alpha=0.35)
+        axes.scatter([place] * len(accuracies), accuracies, color=("#edae49", "#00798c")[place], s=22)
+        axes.text(place, 103, f"{fmean(accuracies):.0f}", ha="center", fontsize=12, fontweight="bold")
+    axes.set_title(f"ER, one class a task, M = 20:\naccuracy, {len(seeds)} seeds", loc="left", fontsize=10, color=GRAY)
+    axes.set_xticks([0, 1], ["separate passes\n(the paper)", "one joint pass"])
+    axes.set_ylim(0, 110)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+if __name__ == "__main__":
+    draw_memory(HERE / "memory.png")
+    draw_batchnorm(HERE / "batchnorm.png")

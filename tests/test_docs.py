@@ -1,0 +1,122 @@
+"""Every page of the documentation is there, says what is so, and its examples run. mkdocs itself is not needed."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from pkgutil import resolve_name
+from runpy import run_path
+from typing import Any
+
+import pytest
+import yaml
+
+from onebyone.methods import methods
+from onebyone.nets import encoder
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
+METHOD_PAGES: dict[str, Any] = run_path(str(DOCS / "hooks" / "method_pages.py"))
+
+
+def pages_of(nav: Any) -> Iterator[str]:
+    if isinstance(nav, str):
+        yield nav
+    else:
+        for item in nav.values() if isinstance(nav, dict) else nav:
+            yield from pages_of(item)
+
+
+NAV = list(pages_of(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+
+
+def test_navigation_names_every_page_once() -> None:
+    assert sorted(NAV) == PAGES
+
+
+@pytest.mark.parametrize("name", methods())
+def test_every_method_has_a_page_with_all_its_parts(name: str) -> None:
+    page = f"methods/{name}.md"
+    assert page in NAV, f"write docs/{page} (another method's page shows how) and name it in mkdocs.yml"
+    text = (DOCS / page).read_text()
+    for part in ("summary", "options", "numbers", "code"):
+        assert text.count(f"<!-- {part} -->") == 1, f"{page} has no place for {part}"
+    for title in ("Idea", "Equations", "Options", "Numbers", "In code", "Reference"):
+        assert f"\n## {title}\n" in text, f"{page} has no part {title}"
+    assert "```math\n" in text
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_every_example_has_a_tutorial_that_shows_it(path: Path) -> None:
+    page = f"tutorials/{path.stem}.md"
+    assert page in NAV
+    assert f'--8<-- "examples/{path.name}"' in (DOCS / page).read_text()
+
+
+def test_what_the_reference_names_is_there() -> None:
+    names = [name for page in PAGES for name in re.findall(r"^::: (\S+)$", (DOCS / page).read_text(), re.MULTILINE)]
+    assert len(names) > 40
+    for name in names:
+        assert (resolve_name(name).__doc__ or "").strip(), f"{name} has no docstring"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if PYTHON.search((DOCS / page).read_text())])
+def test_python_on_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(encoder, "_ENCODERS", dict(encoder._ENCODERS))  # a page registers one of its own
+    found: dict[str, Any] = {"__name__": page}
+    for block in PYTHON.findall((DOCS / page).read_text()):
+        exec(block, found)
+
+
+TABLE = "protocol,method,memory_per_class,seed,accuracy\n"
+
+
+def filled(name: str, results: Path, paper: Path | None = None) -> str:
+    text: str = METHOD_PAGES["complete"]("<!-- numbers -->", f"methods/{name}.md", results, paper or results / "none")
+    return text
+
+
+def test_numbers_that_are_not_there_are_said_to_be_so(tmp_path: Path) -> None:
+    text = filled("ccp", tmp_path)
+    assert text.count("not measured yet") == 3
+    assert "|" not in text
+
+
+def test_numbers_come_from_the_results(tmp_path: Path) -> None:
+    rows = "paper,ccp,20,0,0.3\npaper,ccp,20,1,0.4\njoint,ccp,100,0,0.5\npaper,er,20,0,0.9\n"
+    (tmp_path / "table1.csv").write_text(TABLE + rows)
+    paper = tmp_path / "paper.csv"
+    header = "table,method,memory_per_class,metric,mean,std\n"
+    paper.write_text(header + "table1,ccp,20,accuracy,34.3,1.1\ntable1,ccp,20,forgetting,27.2,1.0\n")
+    hole = "not measured yet"
+    first = filled("ccp", tmp_path, paper).split("**Two classes")[0].splitlines()
+    assert first[-4:-1] == [
+        f"| here, protocol `paper` | {hole} | 35.0 ± 5.0 (2 runs) | {hole} | {hole} |",
+        f"| here, protocol `joint` | {hole} | {hole} | {hole} | 50.0 (one run) |",
+        "| printed in the paper |  | 34.3 ± 1.1 |  |  |",
+    ]
+
+
+def test_a_run_without_a_memory_stands_for_every_memory(tmp_path: Path) -> None:
+    (tmp_path / "table2.csv").write_text(TABLE + "both,iid,,0,0.62\n")
+    assert filled("iid", tmp_path).count("62.0 (one run)") == 4
+
+
+def test_the_best_setting_of_the_tuning_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "tuning").mkdir()
+    (tmp_path / "tuning" / "cifar10.csv").write_text(
+        "classes_per_task,method,options,memory_per_class,accuracy\n"
+        '1,er,"{""learning_rate"": 0.1}",20,0.6\n1,er,"{""learning_rate"": 0.1}",100,0.2\n'
+        '1,er,"{""learning_rate"": 0.01}",20,0.4\n1,er,"{""learning_rate"": 0.01}",100,0.5\n'
+    )
+    text = filled("er", tmp_path)
+    assert "the best of 2 settings" in text
+    assert "| 1 | `learning_rate=0.01` | 40.0 (one run) | 50.0 (one run) |" in text
+
+
+def test_options_on_a_page_are_those_of_the_code() -> None:
+    text = METHOD_PAGES["complete"]("<!-- options -->", "methods/ccp.md")
+    assert "| `prototype_momentum` | `0.999` | alpha: old prototypes follow the replayed features | a number |" in text
+    assert "separate \\| joint" in text  # a bar inside a cell
