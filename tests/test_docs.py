@@ -82,6 +82,7 @@ def test_numbers_that_are_not_there_are_said_to_be_so(tmp_path: Path) -> None:
     text = filled("ccp", tmp_path)
     assert text.count("not measured yet") == 3
     assert "|" not in text
+    assert "passes 2 forward and 2 backward" in text  # counted, not measured
 
 
 def test_numbers_come_from_the_results(tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
-from onebyone.methods import methods
+from onebyone.data import Spec
+from onebyone.evaluation import measure_cost
+from onebyone.methods import create, methods
 from onebyone.methods.registry import Entry
 from onebyone.options import describe
 
@@ -40,7 +42,7 @@ def complete(markdown: str, page: str, results: Path = ROOT / "results", paper: 
     parts = {
         "summary": summary(name, known[name]),
         "options": options(known[name]),
-        "numbers": "\n\n".join([*numbers, tuning(name, results / "tuning" / "cifar10.csv")]),
+        "numbers": "\n\n".join([*numbers, tuning(name, results / "tuning" / "cifar10.csv"), cost(name)]),
         "code": code(known[name]),
     }
     for part, text in parts.items():
@@ -110,6 +112,15 @@ def tuning(name: str, path: Path) -> str:
         rows.append((per_task, words, *(mean_and_spread(runs[memory]) for memory in memories)))
     tried = max(map(len, found.values()))
     return f"{heading}; the best of {tried} settings:\n\n" + table(("S", "setting", *map(column, memories)), rows)
+
+
+def cost(name: str) -> str:
+    """Counted on the learner itself, as it is by default."""
+    found = measure_cost(create(name, Spec(shape=(3, 32, 32), num_classes=10)))
+    passes = f"{found.forward_passes:g} forward and {found.backward_passes:g} backward"
+    size = f"{found.network_bytes / 1e6:.1f} MB of network and {found.memory_bytes / 1e6:.1f} MB of memory (M = 20)"
+    work = f"{found.flops / 1e9:.2f} GFLOP"
+    return f"**Cost** on images of CIFAR-10, for each incoming one: passes {passes}, {work}; in all {size}."
 
 
 def column(memory: int) -> str:
