@@ -70,6 +70,15 @@ def test_python_on_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.Mo
         exec(block, found)
 
 
+def test_the_pictures_can_be_drawn_again(tmp_path: Path) -> None:
+    pictures = run_path(str(DOCS / "pictures.py"))
+    pictures["draw_memory"](tmp_path / "memory.png")
+    pictures["draw_batchnorm"](tmp_path / "batchnorm.png", seeds=range(1))
+    for path in tmp_path.iterdir():
+        assert path.read_bytes().startswith(b"\x89PNG")
+        assert (DOCS / path.name).exists()
+
+
 TABLE = "protocol,method,memory_per_class,seed,accuracy\n"
 
 
