@@ -79,7 +79,7 @@ def draw_batchnorm(path: Path, seeds: range = range(5)) -> None:
         features = torch.cat([in_training(learner, DATA.test_x[index]) for index in parts])
         labels = DATA.test_y[torch.cat(parts)]
         right = float((learner.readout()(features).argmax(1) == labels).float().mean())
-        plane = torch.pca_lowrank(features, 2, niter=10)[0].detach()
+        plane = torch.linalg.svd(features - features.mean(0), full_matrices=False).U[:, :2]
         axes.scatter(*plane.T.numpy(), c=labels.numpy(), cmap="tab10", s=14, linewidths=0)
         axes.set_title(f"{title}:\nthe head gets {100 * right:.0f} % right", loc="left", fontsize=10, color=GRAY)
         axes.set_xticks([])
