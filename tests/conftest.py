@@ -1,3 +1,4 @@
+import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from onebyone.testing import situations
 
 collect_ignore = ["own_method.py"]  # importing it registers a method, which is for tests to do
 torch.set_num_threads(1)  # several pytest workers share few cores
+os.environ["OMP_NUM_THREADS"] = "1"  # and the processes that tests start add in the same order
 settings.register_profile("tests", deadline=None, derandomize=True, max_examples=40)
 settings.load_profile("tests")
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -106,6 +107,15 @@ def test_ctrl_c_stops_between_two_steps(step: int, digits: Dataset, tmp_path: Pa
     assert numbers(run(config, data=digits, out=tmp_path)) == numbers(run(config, data=digits))
 
 
+@pytest.fixture
+def _heard() -> Iterator[None]:
+    """Ctrl-C reaches this process, though it may have been started in the background, where it does not."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heard")
 def test_a_second_ctrl_c_stops_at_once(digits: Dataset, tmp_path: Path) -> None:
     config = RunConfig(method="er", classes_per_task=5, batch_size=61)
     with pytest.raises(KeyboardInterrupt):
