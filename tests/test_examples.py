@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from onebyone import Dataset
 from onebyone.methods import registry
 
 ROOT = Path(__file__).parent.parent
@@ -35,8 +36,11 @@ def but_for_digits(text: str) -> str:
     return re.sub(r"\d+", "0", text)
 
 
-def test_readme_runs() -> None:
-    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    found: dict[str, object] = {}
-    exec(block, found)
+def test_readme_runs(digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # one of them saves what it learns
+    learning, live = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    found: dict[str, object] = {"images": digits.train_x, "labels": [f"digit {y}" for y in digits.train_y.tolist()]}
+    exec(learning, found)
     assert 0.3 < float(found["accuracy"]) <= 1  # type: ignore[arg-type]
+    exec(live, found)
+    assert (tmp_path / "state").is_dir()
