@@ -34,6 +34,7 @@ CONV_STATISTICS = 4 * 2 * (32 + 64 + 64) + 3 * 8  # mean, variance, and a count 
         ("supbyol", {"positives": "memory"}, 3, 2),  # or on their partners
         ("supbyol", {"passes": "joint"}, 4, 2),  # whose target sees the replayed ones along
         ("ccp", {}, 2, 2),
+        ("replay", {}, 2, 2),
         ("patch-lda", {}, 0, 0),  # no network
     ],
 )

@@ -10,6 +10,7 @@ from onebyone.methods import er_aml  # noqa: F401
 from onebyone.methods import er_ace  # noqa: F401
 from onebyone.methods import supbyol  # noqa: F401
 from onebyone.methods import ccp  # noqa: F401
+from onebyone.methods import replay  # noqa: F401
 from onebyone.methods import patch_lda  # noqa: F401
 from onebyone.methods.base import Learner, NetworkLearner, Options, ReplayLearner, ReplayOptions
 from onebyone.methods.growth import grown
