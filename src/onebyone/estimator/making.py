@@ -22,9 +22,9 @@ from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted, Encoder
 from onebyone.seeding import seeded
 
-ROOM = (
-    16  # classes there is room for at first. From here on, doubling keeps the bits of all scores (see methods/growth)
-)
+# Classes there is room for at first. From 16 on, doubling keeps the bits of all scores: below, products of matrices
+# that small are added up in another order.
+ROOM = 16
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 LATER = ("batch_size", "epochs", "autosave", "every")  # parameters that may change while learning goes on
 OWN = {

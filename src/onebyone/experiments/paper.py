@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-FILE = Path(__file__).with_name(
-    "paper.csv"
-)  # typed from the paper's source; the curves of figures are not printed there
+# Typed from the paper's source; the curves of figures are not printed there.
+FILE = Path(__file__).with_name("paper.csv")
 
 # The names of the methods, in the order of the two tables.
 ONE_CLASS = {

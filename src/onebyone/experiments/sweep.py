@@ -49,8 +49,7 @@ def sweep(
 
     ``jobs`` runs go on at once: on a GPU in this process, on the CPU in as many others. Those import the script that
     calls this, which therefore has to be under ``if __name__ == "__main__":``, and what registers the methods, which
-    therefore has to be a module or file. The device of the configurations is
-    not looked at.
+    therefore has to be a module or file. The device of the configurations is not looked at.
 
     >>> import tempfile
     >>> from onebyone.experiments.grid import expand

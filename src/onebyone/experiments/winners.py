@@ -10,6 +10,7 @@ from importlib.resources import files
 from typing import Any
 
 from onebyone.experiments.tune import Winner
+from onebyone.methods import find
 
 
 def winner(method: str, dataset: str, classes_per_task: int) -> dict[str, Any]:
@@ -20,15 +21,14 @@ def winner(method: str, dataset: str, classes_per_task: int) -> dict[str, Any]:
     """
     same = [w for w in _packaged() if w.method == method and w.dataset == dataset]
     of_setting = [w for w in same if w.classes_per_task == classes_per_task]
-    # The stream of `iid` has no tasks: what was tuned once serves every number of classes per task.
-    best = of_setting or (same if method == "iid" else [])
+    # A shuffled stream has no tasks: what was tuned once serves every number of classes per task.
+    best = of_setting or (same if find(method).learner.stream == "iid" else [])
     return dict(best[0].options) if best else {}
 
 
 @cache
 def _packaged() -> list[Winner]:
-    place = files("onebyone.experiments") / "winners.json"
-    return read_winners(place.read_text()) if place.is_file() else []
+    return read_winners((files("onebyone.experiments") / "winners.json").read_text())
 
 
 def read_winners(text: str) -> list[Winner]:

@@ -72,8 +72,8 @@ class MixedReplay(LinearReplay[MixedReplayOptions]):
         then = [*self.averaged.parameters(), *self.averaged[0].buffers()]
         numbers = [(old, new) for old, new in zip(then, now, strict=True) if new.is_floating_point()]
         self.follow([old for old, _ in numbers], [new for _, new in numbers], 0)
-        y, weight = (torch.cat([getattr(b, name) for b in (incoming, replay)]) for name in ("y", "weight"))
-        share = (self.one_hot(y) * weight[:, None]).sum(0)
+        weight = torch.cat([incoming.weight, replay.weight])
+        share = (self.one_hot(torch.cat([incoming.y, replay.y])) * weight[:, None]).sum(0)
         self.shown.lerp_(share / share.sum(), 1 - self.options.average)
 
     def readout(self) -> Callable[[Tensor], Tensor]:

@@ -58,10 +58,11 @@ def observe(learner: AnyLearner, x: Tensor, y: Tensor) -> Tensor:
 
 
 def _memory_is_in_order(learner: ReplayLearner[Any]) -> None:
-    memory, capacity = learner.memory, learner.options.memory_per_class * learner.spec.num_classes
+    memory, options = learner.memory, learner.options
+    capacity = options.memory_samples or options.memory_per_class * learner.spec.num_classes
     require(
         len(memory.x) == len(memory.y) == capacity + 1,
-        f"the memory holds {len(memory.x) - 1} samples; it may hold memory_per_class for each class, {capacity}",
+        f"the memory holds {len(memory.x) - 1} samples; its options allow {capacity}",
     )
     seen, given = int(memory.seen), int(learner.counts.sum())
     require(
