@@ -140,7 +140,7 @@ class Growing(ER):
         return super().observe(x, y)
 
 
-@broken("the memory holds 20 samples; it may hold memory_per_class for each class, 10")
+@broken("the memory holds 20 samples; its options allow 10")
 class Greedy(ER):
     def __init__(self, options: ReplayOptions, *rest: Any) -> None:
         twice = ReplayOptions(memory_per_class=2 * options.memory_per_class)
