@@ -123,9 +123,9 @@ def test_a_pack_takes_turns_and_refills() -> None:
         return go
 
     ended: dict[str, int] = {}
-    pack({"a": begin("a", 3), "b": begin("b", 1), "c": begin("c", 2)}, 2, ended.__setitem__, pytest.fail)
-    assert ended == {"a": 3, "b": 1, "c": 2}
-    assert "".join(log) == "abacac"
+    pack({"a": begin("a", 9), "b": begin("b", 2), "c": begin("c", 5)}, 2, ended.__setitem__, pytest.fail)
+    assert ended == {"a": 9, "b": 2, "c": 5}
+    assert "".join(log) == "aaaa" + "aaaabb" + "acccc" + "c"  # four steps a turn, and a run begins every round
 
 
 def test_a_failing_run_leaves_the_others_alone() -> None:
@@ -154,8 +154,8 @@ def test_a_pack_that_does_not_fit_is_split() -> None:
         if live + size > room:
             raise torch.cuda.OutOfMemoryError("CUDA out of memory")
         live += size
-        yield
-        yield
+        for _ in range(30):
+            yield
         live -= size
         return size
 

@@ -1,12 +1,14 @@
 """Encoders and what stands on them."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
 
 from onebyone import nets
 from onebyone.errors import UsageError
-from onebyone.nets import Adapted, CosineHead, cosine, multilayer, unit
+from onebyone.nets import Adapted, CosineHead, apart, cosine, multilayer, unit
 from onebyone.nets.normalization import LoneBatchNorm1d, LoneBatchNorm2d, Standardize
 
 ENCODERS = {"resnet18": 160, "conv": 64, "mlp": 128, "scaled-mlp": 128}
@@ -45,6 +47,27 @@ def test_gradients_reach_every_weight(name: str, shape: tuple[int, ...]) -> None
     for weight in net.parameters():
         assert weight.grad is not None
         assert weight.grad.any()
+
+
+@pytest.mark.parametrize("sizes", [[4, 4], [3, 1, 5], [1, 1], [6]], ids=str)
+@pytest.mark.parametrize("name", [name for name in ENCODERS if nets.create(name, (1, 8, 8)).one_pass])
+def test_batches_apart_are_as_many_passes(name: str, sizes: list[int]) -> None:
+    """Features, gradients and running statistics, of an encoder with a projector on top."""
+    torch.manual_seed(0)
+    net = nets.create(name, (3, 9, 9))
+    one = nn.Sequential(net, multilayer(net.width, 16, 8)).double()
+    many = deepcopy(one)
+    x = torch.randn(sum(sizes), 3, 9, 9, dtype=torch.float64)
+    with apart(sizes):
+        together = one(x)
+    separate = torch.cat([many(part) for part in x.split(sizes)])
+    torch.testing.assert_close(together, separate, rtol=1e-9, atol=1e-9)
+    for features in (together, separate):
+        features.pow(3).sum().backward()
+    for (name, mine), theirs in zip(one.named_parameters(), many.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-8, atol=1e-8, msg=name)
+    for mine, theirs in zip(one.buffers(), many.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

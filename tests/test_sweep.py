@@ -357,7 +357,7 @@ def test_a_pack_that_is_stopped_goes_on(few: Dataset, tmp_path: Path) -> None:
 
         def is_set(self) -> bool:
             self.asked += 1
-            return self.asked > 10
+            return self.asked > 22
 
     out = tmp_path / "stopped"
     assert pack_of(2, configs, few, out, Stop()) == {}

@@ -34,10 +34,14 @@ class Captured(Eager):
         with torch.cuda.stream(self.stream):
             for _ in range(WARM_UP):
                 super().step(self.index)
-        self.settle()
-        self.graph.register_generator_state(self.learner.generator)
-        with torch.cuda.graph(self.graph, stream=self.stream):
-            super().step(self.index)
+            self.settle()
+            self.graph.register_generator_state(self.learner.generator)
+            # Not by torch.cuda.graph, which first waits until all other runs of a pack stand still.
+            self.graph.capture_begin(capture_error_mode="thread_local")
+            try:
+                super().step(self.index)
+            finally:
+                self.graph.capture_end()
         self.learner.load_state_dict(before)
         torch.cuda.current_stream().synchronize()
 
@@ -51,6 +55,9 @@ class Captured(Eager):
 
     def settle(self) -> None:
         self.stream.synchronize()
+
+    def busy(self) -> bool:
+        return not self.stream.query()
 
 
 def create(learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> Eager:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import torch
@@ -50,6 +50,19 @@ def environment(device: torch.device) -> dict[str, str]:
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} ({platform.machine()})"
     versions = {"onebyone": __version__, "torch": str(torch.__version__), "python": platform.python_version()}
     return {"device": name, **versions}
+
+
+def noted(device: torch.device) -> Callable[[], bool]:
+    """Notes all that the device has been told to do so far; gives a function that says whether it has done it.
+
+    >>> noted(torch.device("cpu"))()  # which does what it is told at once
+    True
+    """
+    if device.type != "cuda":
+        return lambda: True
+    event = torch.cuda.Event()
+    event.record(torch.cuda.current_stream(device))
+    return event.query
 
 
 @contextmanager

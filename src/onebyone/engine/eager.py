@@ -21,3 +21,7 @@ class Eager:
 
     def settle(self) -> None:
         """Wait until all steps are done; needed before anyone else looks at the learner."""
+
+    def busy(self) -> bool:
+        """Whether steps are still under way, for those who would rather do something else than wait."""
+        return False

@@ -1,4 +1,4 @@
-"""Many runs at once: each a generator that does a step a turn, so that their work overlaps on one device."""
+"""Many runs at once: each a generator that does a few steps a turn, so that their work overlaps on one device."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import torch
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
+STEPS = 4  # in a turn; runs that begin a turn apart then end their tasks apart, and are not examined all at once
+
 
 def pack(
     runs: Mapping[str, Callable[[], Steps[T]]],
@@ -22,19 +24,19 @@ def pack(
 ) -> None:
     """Advance up to ``width`` runs in turn; as one ends the next begins. They end and fail independently.
 
-    A run is a function that begins it and gives a generator, which yields after every step and returns its result. On
-    a GPU a step only queues work on a stream of its own, so that the streams of all runs fill the device together. A
-    run that finds no memory waits until another has ended.
+    A run is a function that begins it and gives a generator, which yields after every step, and while it would only
+    wait, and returns its result. On a GPU a step only queues work on a stream of its own, so that the streams of all
+    runs fill the device together. A run that finds no memory waits until another has ended.
 
     >>> def count(steps):
     ...     for _ in range(steps):
     ...         yield
     ...     return steps
-    >>> runs = {"long": lambda: count(5), "short": lambda: count(1), "late": lambda: count(1)}
+    >>> runs = {"long": lambda: count(50), "short": lambda: count(1), "late": lambda: count(1)}
     >>> pack(runs, 2, done=lambda name, result: print(name, result), failed=lambda name, error: None)
     short 1
     late 1
-    long 5
+    long 50
     """
     waiting, live = deque(runs), dict[str, Steps[T]]()
 
@@ -43,7 +45,8 @@ def pack(
         try:
             if name not in live:
                 live[name] = runs[name]()
-            next(live[name])
+            for _ in range(STEPS):
+                next(live[name])
         except StopIteration as end:
             del live[name]
             done(name, end.value)
@@ -64,5 +67,5 @@ def pack(
     while waiting or live:
         for name in list(live):
             turn(name)
-        while waiting and len(live) < width:
+        if waiting and len(live) < width:
             turn(waiting.popleft())

@@ -9,9 +9,9 @@ from onebyone.methods.registry import AnyLearner
 
 
 def right_answers(learner: AnyLearner, x: Tensor, y: Tensor) -> Tensor:
-    """[C] how many samples of each class the learner gets right.
+    """[C] how many samples of each class the learner gets right: none of a class it has never seen.
 
-    Samples of classes it has never seen are not asked: it cannot answer with them, so it gets none right.
+    No value is looked at, so that a GPU can go on with other work until the answer is needed.
 
     >>> from onebyone import create, load
     >>> digits = load("digits")
@@ -21,8 +21,5 @@ def right_answers(learner: AnyLearner, x: Tensor, y: Tensor) -> Tensor:
     >>> bool(right.sum() == (digits.test_y == digits.train_y[0]).sum())  # all it knows is one class
     True
     """
-    asked = learner.observed[y].nonzero().flatten()
-    if len(asked) == 0:
-        return torch.zeros(learner.spec.num_classes, dtype=torch.int64, device=y.device)
-    answers, truth = learner.predict(x[asked]), y[asked]
-    return torch.bincount(truth[answers == truth], minlength=learner.spec.num_classes)
+    right = torch.zeros(learner.spec.num_classes, dtype=torch.int64, device=y.device)
+    return right.index_add_(0, y, (learner.predict(x) == y).long()) if len(y) else right

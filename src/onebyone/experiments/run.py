@@ -15,7 +15,7 @@ from torch.nn.utils import get_total_norm
 
 from onebyone import engine, streams
 from onebyone.data import Dataset, load
-from onebyone.engine import choose_device, environment, suited_cpu
+from onebyone.engine import choose_device, environment, noted, suited_cpu
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, measure_cost, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
@@ -65,6 +65,10 @@ class Run:
         )
         self.first = self.stream.first_arrivals(self.data.train_y)
         self.total = torch.bincount(data.test_y, minlength=data.num_classes).tolist()
+        last = len(self.stream.tasks) - 1
+        due = torch.tensor([self.first.get(label, last) for label in range(data.num_classes)])[data.test_y.cpu()]
+        self.asked = due.argsort(stable=True).to(device)  # test samples, in the order in which their classes arrive,
+        self.known = torch.bincount(due, minlength=last + 1).cumsum(0).tolist()  # and how many have, after each task
         begins_with = tuple(label for label, task in self.first.items() if task == 0)
         for classes in (*(task.classes for task in self.stream.tasks), begins_with):
             if not any(self.total[label] for label in classes):
@@ -107,6 +111,7 @@ class Run:
         done = sum(len(index) for index in list(self.stream)[: self.progress.steps])
         title = f"{self.config['method']} on {self.config['dataset']}"
         listener.started(title, self.stream.samples, done, len(batches))
+        self.clock = time.perf_counter()
         first = 0  # number of the task's first step
         for task, steps in enumerate(batches):
             for index in steps[max(0, self.progress.steps - first) :]:
@@ -119,32 +124,45 @@ class Run:
                 yield
             first += len(steps)
             if len(self.progress.right) == task:
-                listener.examined(task, self.examine())
+                yield from self.examine()
+                listener.examined(task, anytime(self.matrix(), self.stream.disjoint)[-1])
         return self.finish()
 
     def step(self, index: torch.Tensor) -> None:
-        started = time.perf_counter()
         if self.config["prequential"]:
             self.engine.settle()
             answers = self.learner.predict(self.data.train_x[index])
             self.progress.predicted += int((answers == self.data.train_y[index]).sum())
         self.engine.step(index)
         self.progress.steps += 1
-        self.progress.training_seconds += time.perf_counter() - started
 
-    def examine(self) -> float:
-        """End a task: tell a learner that has to know, and ask it the test set. Gives the accuracy so far."""
-        started = time.perf_counter()
-        self.engine.settle()
-        now = time.perf_counter()
-        self.progress.training_seconds += now - started
-        if not torch.isfinite(get_total_norm(self.learner.parameters())):
-            raise UsageError(f"the weights are not finite after {self.progress.steps} steps; lower learning_rate")
+    def examine(self) -> Iterator[None]:
+        """End a task: tell a learner that has to know, and ask it the test set.
+
+        Yields while a GPU is at it: other runs go on meanwhile.
+        """
+        while self.engine.busy():
+            yield
+        self.progress.training_seconds += self.lap()
         if self.learner.needs_boundaries:
             self.learner.end_task()
-        self.progress.right.append(right_answers(self.learner, self.data.test_x, self.data.test_y).tolist())
-        self.progress.evaluation_seconds += time.perf_counter() - now
-        return anytime(self.matrix(), self.stream.disjoint)[-1]
+        asked = self.asked[: self.known[len(self.progress.right)]]
+        right = right_answers(self.learner, self.data.test_x[asked], self.data.test_y[asked])
+        finite = torch.isfinite(get_total_norm(self.learner.parameters()))
+        found = torch.cat([right, finite.to(right)[None]]).to("cpu", non_blocking=right.is_cuda)
+        done = noted(self.learner.device)
+        while not done():
+            yield
+        *answers, sound = found.tolist()
+        if not sound:
+            raise UsageError(f"the weights are not finite after {self.progress.steps} steps; lower learning_rate")
+        self.progress.right.append(answers)
+        self.progress.evaluation_seconds += self.lap()
+
+    def lap(self) -> float:
+        """Seconds since it was asked last: those of the other runs in a pack included."""
+        before, self.clock = self.clock, time.perf_counter()
+        return self.clock - before
 
     def matrix(self) -> Matrix:
         first = None if self.stream.disjoint else self.first
@@ -186,6 +204,7 @@ class Run:
     def save(self) -> None:
         if self.folder is not None:
             self.engine.settle()
+            self.progress.training_seconds += self.lap()
             checkpoint.save(self.folder / CHECKPOINT, self.learner, self.progress)
 
 

@@ -15,7 +15,7 @@ from onebyone.data import Spec
 from onebyone.memory import Rows
 from onebyone.memory.policies import Policy
 from onebyone.methods.losses import class_means
-from onebyone.nets import Encoder, cosine, unit
+from onebyone.nets import Encoder, apart, cosine, unit
 from onebyone.options import Checked, option
 from onebyone.seeding import generator, seeded
 
@@ -262,8 +262,12 @@ class ReplayLearner(NetworkLearner[R]):
 
     def loss(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> Tensor:
         """What one step minimises."""
-        first, second = self.incoming_loss(incoming, replay, *others), self.replay_loss(replay, incoming)
+        first, second = self.losses(incoming, replay, *others)
         return self.options.incoming_weight * first + self.options.replay_weight * second
+
+    def losses(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> tuple[Tensor, Tensor]:
+        """Both parts of it; a method whose parts have something in common computes that here."""
+        return self.incoming_loss(incoming, replay, *others), self.replay_loss(replay, incoming)
 
     @abstractmethod
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
@@ -306,9 +310,12 @@ class ReplayLearner(NetworkLearner[R]):
     def encode(self, *views: Tensor, network: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
         """Features of each view: a forward pass each, or one for all together."""
         network = network or self.embed
-        if self.options.passes == "joint":
-            return list(network(torch.cat(views)).split([len(view) for view in views]))
-        return [network(view) for view in views]
+        separate = self.options.passes == "separate"
+        if separate and not self.encoder.one_pass:
+            return [network(view) for view in views]
+        sizes = [len(view) for view in views]
+        with apart(sizes if separate else ()):  # one pass either way, but for what BatchNorm sees
+            return list(network(torch.cat(views)).split(sizes))
 
     def readout(self) -> Callable[[Tensor], Tensor]:
         if self.options.readout != "ncm":

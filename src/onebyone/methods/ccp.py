@@ -42,9 +42,15 @@ class CCP(PrototypeReplay[CCPOptions]):
     >>> loss = learner.observe(digits.train_x[:10], digits.train_y[:10])
     """
 
+    def losses(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> tuple[Tensor, Tensor]:
+        prototypes = unit(self.reachable(incoming))  # once for both equations
+        return self.equation_3(incoming, prototypes), self.equation_2(replay, prototypes)
+
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
-        """Equation 3."""
-        options, prototypes = self.options, unit(self.reachable(incoming))
+        return self.equation_3(incoming, unit(self.reachable(incoming)))
+
+    def equation_3(self, incoming: Encoded, prototypes: Tensor) -> Tensor:
+        options = self.options
         z, y, temperature = unit(incoming.features), incoming.y, options.temperature
         return (
             options.pull_weight * pull(z, y, prototypes, temperature)

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 from onebyone.memory import Rows
@@ -48,30 +48,32 @@ class MIR(LinearReplay[MIROptions]):
 
     def harm(self, incoming: Rows, rows: Rows) -> Tensor:
         """[n] how much the loss of each candidate grows by one step on the incoming samples alone."""
-        now = {name: value.detach().requires_grad_() for name, value in self.network.items()}
-        loss = F.cross_entropy(self.forward_with(now, self.view(incoming.x)), incoming.y)
+        network = nn.Sequential(self.encoder, self.head)
+        buffers = copies(dict(network.named_buffers()))
+
+        def losses(weights: dict[str, Tensor], view: Tensor, y: Tensor) -> Tensor:
+            return F.cross_entropy(functional_call(network, (weights, buffers), (view,)), y, reduction="none")
+
+        trained = {name: value for name, value in network.named_parameters() if value.requires_grad}  # some are frozen
+        now = {name: value.detach().requires_grad_() for name, value in trained.items()}
+        loss = losses(now, self.view(incoming.x), incoming.y).mean()
         gradients = torch.autograd.grad(loss, list(now.values()))
         with torch.no_grad():
             rate = self.options.learning_rate * self.options.incoming_weight
-            then = {name: value - rate * g for (name, value), g in zip(now.items(), gradients, strict=True)}
+            stepped = torch._foreach_sub(list(now.values()), list(gradients), alpha=rate)
             view = self.view(self.stand_in(rows, incoming).x, augment=False)
-            before, after = (
-                F.cross_entropy(self.forward_with(weights, view), rows.y, reduction="none") for weights in (now, then)
-            )
+            before, after = (losses(weights, view, rows.y) for weights in (now, dict(zip(now, stepped, strict=True))))
         return after - before
 
-    @property
-    def network(self) -> dict[str, Tensor]:
-        own = (item for item in self.named_parameters() if item[0].startswith(("encoder.", "head.")))
-        return {name: value for name, value in own if value.requires_grad}  # an encoder may be frozen
 
-    def forward_with(self, weights: dict[str, Tensor], view: Tensor) -> Tensor:
-        """The logits this network would give with other weights; its own buffers are not touched."""
-        parts = {}
-        for part in ("encoder", "head"):
-            own = {name.removeprefix(f"{part}."): value for name, value in weights.items() if name.startswith(part)}
-            own |= {name: value.clone() for name, value in self.get_submodule(part).named_buffers()}
-            parts[part] = own
-        features = functional_call(self.encoder, parts["encoder"], (view,))
-        logits: Tensor = functional_call(self.head, parts["head"], (features,))
-        return logits
+def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copies that may be written to; made together, as each by itself would be a kernel.
+
+    >>> copies({"a": torch.tensor(1), "b": torch.tensor(0.5)})
+    {'a': tensor(1), 'b': tensor(0.5000)}
+    """
+    made: dict[str, Tensor] = {}
+    for dtype in dict.fromkeys(tensor.dtype for tensor in tensors.values()):
+        names = [name for name, tensor in tensors.items() if tensor.dtype == dtype]
+        made |= zip(names, torch._foreach_add([tensors[name] for name in names], 0), strict=True)
+    return made

@@ -8,8 +8,8 @@ from typing import Literal, TypeVar
 from torch import Tensor, nn
 
 from onebyone.methods.base import Encoded, ReplayLearner, ReplayOptions
-from onebyone.methods.losses import Reduction, cross_entropy
-from onebyone.nets import CosineHead, cosine, multilayer
+from onebyone.methods.losses import Reduction, cross_entropy, similarity
+from onebyone.nets import CosineHead, multilayer, unit
 from onebyone.options import option
 
 
@@ -61,6 +61,8 @@ class PrototypeReplay(ReplayLearner[P]):
         return self.prototypes.weight
 
     def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
-        """Equation 2."""
-        scores = cosine(replay.features, self.reachable(incoming), self.options.temperature)
+        return self.equation_2(replay, unit(self.reachable(incoming)))
+
+    def equation_2(self, replay: Encoded, prototypes: Tensor) -> Tensor:
+        scores = similarity(unit(replay.features), prototypes, self.options.temperature)
         return cross_entropy(scores, replay.y, replay.weight, self.options.replay_reduction, among=self.observed)

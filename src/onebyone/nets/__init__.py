@@ -4,6 +4,7 @@ from onebyone.nets import conv, mlp, resnet  # noqa: F401  (importing registers 
 from onebyone.nets.adapted import Adapted
 from onebyone.nets.encoder import Encoder, create, encoders, register
 from onebyone.nets.heads import CosineHead, cosine, multilayer, unit
+from onebyone.nets.normalization import apart
 from onebyone.nets.patches import Directions, Patches
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "Directions",
     "Encoder",
     "Patches",
+    "apart",
     "cosine",
     "create",
     "encoders",

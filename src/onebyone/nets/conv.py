@@ -16,6 +16,8 @@ class SmallConv(Encoder):
     64
     """
 
+    one_pass = True
+
     def __init__(self, shape: tuple[int, ...], width: int = 64) -> None:
         super().__init__()
         self.width = width

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from torch import Tensor, nn
 
@@ -15,6 +15,7 @@ class Encoder(nn.Module):
     """A network that turns samples [n, *shape] into features [n, ``width``]."""
 
     width: int
+    one_pass: ClassVar[bool] = False  # whether nothing in it looks at a whole batch but the BatchNorm of this library
 
     def __call__(self, x: Tensor) -> Tensor:  # nn.Module types its call as Any
         features: Tensor = super().__call__(x)

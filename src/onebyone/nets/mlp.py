@@ -18,6 +18,8 @@ class MLP(Encoder):
     128
     """
 
+    one_pass = True
+
     def __init__(self, shape: tuple[int, ...], width: int = 128) -> None:
         super().__init__()
         self.width = width
@@ -37,6 +39,8 @@ class ScaledMLP(MLP):
     >>> ScaledMLP((20,)).width
     128
     """
+
+    one_pass = False  # replayed samples are scaled by what the incoming ones have added
 
     def __init__(self, shape: tuple[int, ...], width: int = 128) -> None:
         super().__init__(shape, width)

@@ -1,11 +1,36 @@
-"""BatchNorm that also takes a batch with one value a channel, and a scale learnt from the stream."""
+"""BatchNorm that takes several batches in one, or one value a channel; and a scale learnt from the stream."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+
+_sizes: ContextVar[Sequence[int]] = ContextVar("sizes", default=())
+
+
+@contextmanager
+def apart(sizes: Sequence[int]) -> Iterator[None]:
+    """Inside, a batch of so many samples, and so many more, is for BatchNorm as many batches, one after the other.
+
+    What it computes is what a forward pass for each would give. All other layers look at one sample at a time, and
+    take them together: on a GPU, where a small layer costs as much as a large one, at half of the price.
+
+    >>> x, norm = torch.tensor([[1.0], [3.0], [10.0], [50.0]]), LoneBatchNorm1d(1)
+    >>> with apart([2, 2]):
+    ...     norm(x).detach().round().flatten().tolist()
+    [-1.0, 1.0, -1.0, 1.0]
+    """
+    token = _sizes.set(sizes)
+    try:
+        yield
+    finally:
+        _sizes.reset(token)
 
 
 class _Lone(_BatchNorm):
@@ -15,6 +40,12 @@ class _Lone(_BatchNorm):
     """
 
     def forward(self, input: Tensor) -> Tensor:
+        sizes = _sizes.get()
+        if len(sizes) < 2 or not self.training:
+            return self.normal(input)
+        return torch.cat([self.normal(part) for part in input.split(list(sizes))])
+
+    def normal(self, input: Tensor) -> Tensor:
         learning = self.training and input.numel() > self.num_features
         statistics = self.running_mean, self.running_var
         momentum = 0.1 if self.momentum is None else self.momentum

@@ -36,6 +36,8 @@ class ResNet18(Encoder):
     (160, 1093140)
     """
 
+    one_pass = True
+
     def __init__(self, shape: tuple[int, ...], filters: int = 20) -> None:
         super().__init__()
         self.width = 8 * filters
