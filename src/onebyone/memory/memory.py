@@ -73,7 +73,7 @@ class Memory(nn.Module, ABC):
         slots = self.slots(y, generator)
         # Two samples of one batch may be sent to the same row. The later one stays, as if they had come one by one.
         overwritten = (slots[:, None] == slots).triu(1).any(1)
-        slots = slots.where(~overwritten, self.capacity)
+        slots = slots.masked_fill(overwritten, self.capacity)
         for name, values in {"x": x, "y": y, **extra}.items():
             field = self.get_buffer(name)
             field.index_copy_(0, slots, values)
@@ -85,8 +85,9 @@ class Memory(nn.Module, ABC):
         usable = self.filled if allowed is None else self.filled & allowed
         keys = torch.rand(self.capacity, generator=generator, device=self.seen.device)
         best = keys.where(usable, -1.0).topk(min(count, self.capacity))
-        index = best.indices.where(best.values >= 0, self.capacity)
-        return self.rows(F.pad(index, [0, count - len(index)], value=self.capacity))
+        index = best.indices.masked_fill(best.values < 0, self.capacity)
+        missing = count - len(index)
+        return self.rows(F.pad(index, [0, missing], value=self.capacity) if missing else index)
 
     def rows(self, index: Tensor) -> Rows:
         """The rows at ``index``; ``capacity`` stands for a missing one."""

@@ -243,11 +243,11 @@ class ReplayLearner(NetworkLearner[R]):
         incoming = Rows(x, y, torch.ones(len(y), device=x.device))
         batches = [incoming, *(self.stand_in(rows, incoming) for rows in self.draw(incoming))]
         sizes = [len(batch.y) for batch in batches]
-        views = self.view(torch.cat([batch.x for batch in batches])).split(sizes)
-        features = self.encode(*views)
+        views = self.view(torch.cat([batch.x for batch in batches]))
+        features = self.encode(views, sizes)
         encoded = [
             Encoded(**vars(batch), view=view, features=feature)
-            for batch, view, feature in zip(batches, views, features, strict=True)
+            for batch, view, feature in zip(batches, views.split(sizes), features, strict=True)
         ]
         loss = self.loss(*encoded)
         kept = self.keep(encoded[0])
@@ -307,15 +307,14 @@ class ReplayLearner(NetworkLearner[R]):
         x = rows.x.where(there.reshape(-1, *[1] * (x.dim() - 1)), x)
         return Rows(x, rows.y.where(there, y), rows.weight, rows.extra)
 
-    def encode(self, *views: Tensor, network: Callable[[Tensor], Tensor] | None = None) -> list[Tensor]:
-        """Features of each view: a forward pass each, or one for all together."""
-        network = network or self.embed
+    def encode(self, views: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        """Features of each part of the views: by a forward pass each, or by one for all together."""
         separate = self.options.passes == "separate"
         if separate and not self.encoder.one_pass:
-            return [network(view) for view in views]
-        sizes = [len(view) for view in views]
+            return tuple(self.embed(part) for part in views.split(sizes))
         with apart(sizes if separate else ()):  # one pass either way, but for what BatchNorm sees
-            return list(network(torch.cat(views)).split(sizes))
+            features: tuple[Tensor, ...] = self.embed(views).split(sizes)
+        return features
 
     def readout(self) -> Callable[[Tensor], Tensor]:
         if self.options.readout != "ncm":

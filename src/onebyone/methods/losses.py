@@ -44,7 +44,7 @@ def cross_entropy(
     With cosine logits among the classes observed this is equation 2: there, printed as a sum.
     """
     if among is not None:
-        logits = logits.where(among, -torch.inf)
+        logits = logits.masked_fill(~among, -torch.inf)
     return reduce(F.cross_entropy(logits, y, reduction="none"), weight, reduction)
 
 

@@ -63,8 +63,9 @@ class SupBYOL(PrototypeReplay[SupBYOLOptions]):
         else:
             partners, positive = self.view(self.partners(incoming).x), own
         with torch.no_grad():
-            seen_along = [drawn[0].view] if self.options.passes == "joint" else []  # as the online network saw them
-            target = self.encode(partners, *seen_along, network=self.target)[0]
+            joint = self.options.passes == "joint"  # with the replayed ones, as the online network saw them
+            views = torch.cat([partners, drawn[0].view]) if joint else partners
+            target = self.target(views)[: len(partners)]
         return byol(unit(prediction), unit(target), positive, self.options.temperature)
 
     def partners(self, incoming: Rows) -> Rows:

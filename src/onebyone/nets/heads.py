@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -19,7 +17,7 @@ def unit(x: Tensor) -> Tensor:
     """
     # x / sqrt(|x|^2 + 1e-12). RMSNorm because it is one kernel each way on a GPU, where F.normalize is a dozen.
     width = x.shape[1]
-    return F.rms_norm(x, (width,), eps=1e-12 / width) / math.sqrt(width)
+    return F.rms_norm(x, (width,), x.new_full((width,), width**-0.5), eps=1e-12 / width)
 
 
 def cosine(a: Tensor, b: Tensor, temperature: float) -> Tensor:
