@@ -30,12 +30,11 @@ class Captured(Eager):
 
     def record(self) -> None:
         before = {name: tensor.clone() for name, tensor in self.learner.state_dict().items()}
-        self.stream.wait_stream(torch.cuda.current_stream())
+        for _ in range(WARM_UP):  # not on the stream, which would keep for itself what these steps allocate
+            super().step(self.index)
+        torch.cuda.current_stream().synchronize()
+        self.graph.register_generator_state(self.learner.generator)
         with torch.cuda.stream(self.stream):
-            for _ in range(WARM_UP):
-                super().step(self.index)
-            self.settle()
-            self.graph.register_generator_state(self.learner.generator)
             # Not by torch.cuda.graph, which first waits until all other runs of a pack stand still.
             self.graph.capture_begin(capture_error_mode="thread_local")
             try:
