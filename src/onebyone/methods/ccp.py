@@ -43,19 +43,18 @@ class CCP(PrototypeReplay[CCPOptions]):
     """
 
     def losses(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> tuple[Tensor, Tensor]:
-        prototypes = unit(self.reachable(incoming))  # once for both equations
+        prototypes = self.unit(self.reachable(incoming))  # once for both equations
         return self.equation_3(incoming, prototypes), self.equation_2(replay, prototypes)
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
-        return self.equation_3(incoming, unit(self.reachable(incoming)))
+        return self.equation_3(incoming, self.unit(self.reachable(incoming)))
 
     def equation_3(self, incoming: Encoded, prototypes: Tensor) -> Tensor:
-        options = self.options
-        z, y, temperature = unit(incoming.features), incoming.y, options.temperature
+        options, z, y = self.options, self.unit(incoming.features), incoming.y
         return (
-            options.pull_weight * pull(z, y, prototypes, temperature)
-            + options.mates_weight * gather_mates(z, y, temperature)
-            + options.repel_weight * repel(prototypes, self.observed, temperature)
+            options.pull_weight * pull(z, y, prototypes)
+            + options.mates_weight * gather_mates(z, y)
+            + options.repel_weight * repel(prototypes, self.observed)
         )
 
     def reachable(self, incoming: Encoded) -> Tensor:

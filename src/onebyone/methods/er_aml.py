@@ -51,13 +51,13 @@ class ERAML(CosineReplay[ERAMLOptions]):
         return incoming.y[:, None] == labels, self.in_batch(incoming.y)[labels]
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
-        _, positive, negative = drawn
+        temperature, (_, positive, negative) = self.options.contrast_temperature, drawn
         complete = positive.weight * negative.weight  # anchors that found both
         return supervised_contrast(
-            unit(incoming.features),
-            unit(torch.cat([positive.features, negative.features])),
+            unit(incoming.features, temperature),
+            unit(torch.cat([positive.features, negative.features]), temperature),
             incoming.y[:, None] == torch.cat([positive.y, negative.y]),
             complete.bool().repeat(2),
             complete,
-            self.options.contrast_temperature,
+            temperature,
         )

@@ -1,9 +1,9 @@
 """The equations, as pure functions of tensors.
 
-Shapes: n samples, d dimensions, C classes. Vectors that are compared have length one (``nets.unit``), so that the
-paper's sim is their product over the temperature, and each is normalised once however often it is compared. Masks are
-boolean; a weight of zero takes a sample out of a loss without changing a shape. Every function here has a test against
-a loop-by-loop transcription of its equation.
+Shapes: n samples, d dimensions, C classes. Vectors that are compared are as ``nets.unit`` gives them with the
+temperature, so that the product of two is the paper's sim, and each is scaled once however often it is compared. Masks
+are boolean; a weight of zero takes a sample out of a loss without changing a shape. Every function here has a test
+against a loop-by-loop transcription of its equation.
 """
 
 from __future__ import annotations
@@ -15,15 +15,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 Reduction = Literal["mean", "sum"]
-
-
-def similarity(a: Tensor, b: Tensor, temperature: float) -> Tensor:
-    """``sim(a, b)`` of the paper for all pairs of unit vectors: [n, d] and [m, d] -> [n, m].
-
-    >>> similarity(torch.tensor([[1.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]]), 0.5)
-    tensor([[2., 0.]])
-    """
-    return a @ b.T / temperature
 
 
 def reduce(values: Tensor, weight: Tensor, reduction: Reduction = "mean") -> Tensor:
@@ -62,25 +53,25 @@ def mean_over(values: Tensor, mask: Tensor) -> Tensor:
     return (values * mask).sum(1) / mask.sum(1).clamp(min=1)
 
 
-def byol(prediction: Tensor, target: Tensor, positive: Tensor, temperature: float) -> Tensor:
+def byol(prediction: Tensor, target: Tensor, positive: Tensor) -> Tensor:
     """Equation 1: minus the mean similarity of q(z) of x_i [n, d] to the target's z of its positives [m, d]."""
-    return -mean_over(similarity(prediction, target, temperature), positive).mean()
+    return -mean_over(prediction @ target.T, positive).mean()
 
 
-def pull(z: Tensor, y: Tensor, prototypes: Tensor, temperature: float) -> Tensor:
+def pull(z: Tensor, y: Tensor, prototypes: Tensor) -> Tensor:
     """First term of equation 3: minus the mean similarity of each sample to its class's prototype [C, d]."""
-    return -similarity(z, prototypes, temperature).gather(1, y[:, None]).mean()
+    return -(z @ prototypes.T).gather(1, y[:, None]).mean()
 
 
-def gather_mates(z: Tensor, y: Tensor, temperature: float) -> Tensor:
+def gather_mates(z: Tensor, y: Tensor) -> Tensor:
     """Second term of equation 3: minus the mean similarity of each sample to its batch mates."""
-    return -mean_over(similarity(z, z, temperature), batch_mates(y)).mean()
+    return -mean_over(z @ z.T, batch_mates(y)).mean()
 
 
-def repel(prototypes: Tensor, observed: Tensor, temperature: float) -> Tensor:
+def repel(prototypes: Tensor, observed: Tensor) -> Tensor:
     """Third term of equation 3: each observed prototype's summed similarity to the others, averaged."""
     pairs = (observed[:, None] & observed).fill_diagonal_(False)
-    return (similarity(prototypes, prototypes, temperature) * pairs).sum() / observed.sum().clamp(min=1)
+    return (prototypes @ prototypes.T * pairs).sum() / observed.sum().clamp(min=1)
 
 
 def supervised_contrast(
@@ -91,7 +82,7 @@ def supervised_contrast(
     ``positive`` [n, m] marks same-class pairs, ``usable`` [m] the drawn samples that exist and ``weight`` [n] the
     anchors that found both a positive and a negative. Scaled by temperature / 0.07, as in the original code.
     """
-    logits = similarity(anchor, contrast, temperature).masked_fill(~usable, -torch.inf)
+    logits = (anchor @ contrast.T).masked_fill(~usable, -torch.inf)
     # An anchor without any usable contrast would give NaN even at weight zero.
     logits = logits.masked_fill(~usable.any(), 0.0)
     log_probability = F.log_softmax(logits, 1).masked_fill(~usable, 0.0)

@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 from torch import Tensor, nn
 
 from onebyone.methods.base import Encoded, ReplayLearner, ReplayOptions
-from onebyone.methods.losses import Reduction, cross_entropy, similarity
+from onebyone.methods.losses import Reduction, cross_entropy
 from onebyone.nets import CosineHead, multilayer, unit
 from onebyone.options import option
 
@@ -61,8 +61,11 @@ class PrototypeReplay(ReplayLearner[P]):
         return self.prototypes.weight
 
     def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
-        return self.equation_2(replay, unit(self.reachable(incoming)))
+        return self.equation_2(replay, self.unit(self.reachable(incoming)))
+
+    def unit(self, vectors: Tensor) -> Tensor:
+        return unit(vectors, self.options.temperature)
 
     def equation_2(self, replay: Encoded, prototypes: Tensor) -> Tensor:
-        scores = similarity(unit(replay.features), prototypes, self.options.temperature)
+        scores = self.unit(replay.features) @ prototypes.T
         return cross_entropy(scores, replay.y, replay.weight, self.options.replay_reduction, among=self.observed)

@@ -16,7 +16,7 @@ from onebyone.methods.losses import batch_mates, byol
 from onebyone.methods.partners import draw_partners
 from onebyone.methods.prototypes import PrototypeOptions, PrototypeReplay
 from onebyone.methods.registry import register
-from onebyone.nets import multilayer, unit
+from onebyone.nets import multilayer
 from onebyone.options import option
 
 
@@ -66,7 +66,7 @@ class SupBYOL(PrototypeReplay[SupBYOLOptions]):
             joint = self.options.passes == "joint"  # with the replayed ones, as the online network saw them
             views = torch.cat([partners, drawn[0].view]) if joint else partners
             target = self.target(views)[: len(partners)]
-        return byol(unit(prediction), unit(target), positive, self.options.temperature)
+        return byol(self.unit(prediction), self.unit(target), positive)
 
     def partners(self, incoming: Rows) -> Rows:
         """Another sample of its class for each, or itself where there is none (in another view, as in BYOL)."""

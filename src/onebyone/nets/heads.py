@@ -9,24 +9,26 @@ from torch import Tensor, nn
 from onebyone.nets.normalization import LoneBatchNorm1d
 
 
-def unit(x: Tensor) -> Tensor:
-    """Rows scaled to length one; a row of about 1e-6 or less stays short, so that its gradient stays finite.
+def unit(x: Tensor, temperature: float = 1.0) -> Tensor:
+    """Rows scaled to length one, or to 1 / sqrt(temperature): the product of two such is their cosine over that.
+
+    A row of about 1e-6 or less stays short, so that its gradient stays finite.
 
     >>> unit(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
     tensor([[0.6000, 0.8000], [0.0000, 0.0000]])
     """
     # x / sqrt(|x|^2 + 1e-12). RMSNorm because it is one kernel each way on a GPU, where F.normalize is a dozen.
     width = x.shape[1]
-    return F.rms_norm(x, (width,), x.new_full((width,), width**-0.5), eps=1e-12 / width)
+    return F.rms_norm(x, (width,), x.new_full((width,), (width * temperature) ** -0.5), eps=1e-12 / width)
 
 
 def cosine(a: Tensor, b: Tensor, temperature: float) -> Tensor:
     """``sim(a, b)`` of the paper for all pairs: [n, d] and [m, d] -> [n, m], cosine over temperature.
 
-    >>> cosine(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 3.0]]), 0.5)
-    tensor([[2., 0.]])
+    >>> cosine(torch.tensor([[2.0, 0.0]]), torch.tensor([[1.0, 0.0], [0.0, 3.0]]), 0.25)
+    tensor([[4.0000, 0.0000]])
     """
-    return unit(a) @ unit(b).T / temperature
+    return unit(a, temperature) @ unit(b, temperature).T
 
 
 class CosineHead(nn.Module):
