@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from onebyone import Dataset, Learner, create, methods
-from onebyone.methods import ReplayLearner, ReplayOptions, grown, method
+from onebyone.methods import BudgetOptions, ReplayLearner, ReplayOptions, grown, method
 
-NAMES = [name for name in methods() if name != "patch-lda"]  # whose budget its classes share
+NAMES = [name for name in methods() if not issubclass(method(name).options, BudgetOptions)]  # which classes share
 REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
 MAKINGS = [(name, {"memory_samples": 30} if name in REPLAY else {}) for name in NAMES] + [
     (name, {"memory_samples": 30, "memory_policy": "balanced", "readout": "ncm"}) for name in REPLAY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,6 +30,11 @@ class Spec:
     @property
     def is_image(self) -> bool:
         return len(self.shape) == 3
+
+    @property
+    def sample_bytes(self) -> int:
+        """Of one sample as it is stored, without its label."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
 @dataclass(frozen=True)

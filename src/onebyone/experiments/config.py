@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from onebyone.errors import UsageError
-from onebyone.methods import ReplayOptions, find
+from onebyone.methods import BudgetOptions, ReplayOptions, find
 from onebyone.options import Checked, option, parse
 from onebyone.streams import Order, in_full
 
@@ -27,7 +27,7 @@ class RunConfig(Checked):
     method: str = option("ccp", "one of `onebyone methods`, or FILE.py:NAME")
     dataset: str = option("digits", "one of `onebyone datasets`")
     classes_per_task: int = option(1, "S: classes that arrive together", low=1)
-    memory_per_class: int = option(20, "M: samples kept per class", low=1)
+    memory_per_class: int = option(20, "M: samples kept per class, or statistics of as many bytes", low=1)
     seed: int = option(0, "of the stream, the first weights and the learner", low=0)
     device: str = option("auto", "cpu, cuda, cuda:N or auto")
     batch_size: int = option(10, "samples that arrive together (paper: 10)", low=1)
@@ -38,12 +38,12 @@ class RunConfig(Checked):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def method_options(self) -> Checked:
-        """The method's options, checked. A method without a memory has no use for ``memory_per_class``."""
+        """The method's options, checked. A method that keeps nothing has no use for ``memory_per_class``."""
         if "memory_per_class" in self.options:
             raise UsageError("memory_per_class is an option of the run, not of the method; use --memory-per-class")
         kind = find(self.method).options
         texts = {name: str(value) for name, value in self.options.items()}
-        if issubclass(kind, ReplayOptions):
+        if issubclass(kind, ReplayOptions | BudgetOptions):
             texts["memory_per_class"] = str(self.memory_per_class)
         return parse(kind, texts, f"option of {self.method}")
 

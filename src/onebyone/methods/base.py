@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Generic, Literal, Self, TypeVar
 
 import torch
@@ -51,6 +51,18 @@ class ReplayOptions(Options):
     readout: Literal["head", "ncm"] = option(
         "head", "answer by the trained head, or by the nearest class mean of the memory"
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions(Checked):
+    """What every method that divides a number of bytes by itself can be told."""
+
+    memory_per_class: int = option(20, "M: the budget is the bytes of M x (number of classes) samples", low=1)
+    budget: int = option(0, "bytes of all that is kept; 0: as memory_per_class says", low=0)
+
+    def budgeted(self, spec: Spec) -> Self:
+        """The same, with the bytes written out; a learner that gets room for more classes keeps them."""
+        return replace(self, budget=self.budget or self.memory_per_class * spec.num_classes * spec.sample_bytes)
 
 
 @dataclass(frozen=True)

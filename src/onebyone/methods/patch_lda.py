@@ -14,17 +14,16 @@ from torch import Tensor, nn
 from onebyone.data import Spec
 from onebyone.errors import UsageError
 from onebyone.memory import Moments
-from onebyone.methods.base import Learner
+from onebyone.methods.base import BudgetOptions, Learner
 from onebyone.methods.registry import register
 from onebyone.nets import Directions, Patches
-from onebyone.options import Checked, option
+from onebyone.options import option
 
 ROWS = 1000  # samples taken into the statistics at once
 
 
 @dataclass(frozen=True, kw_only=True)
-class PatchLDAOptions(Checked):
-    budget: int = option(614_400, "bytes of all that is kept; they decide how many filters there are", low=1)
+class PatchLDAOptions(BudgetOptions):
     shrinkage: float = option(
         1e-3, "share of the covariance that gives way to its mean variance, as in scikit-learn", low=1e-5, high=1
     )
@@ -56,15 +55,15 @@ class PatchLDA(Learner[PatchLDAOptions]):
     """
 
     def __init__(self, options: PatchLDAOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        options = options.budgeted(spec)
         super().__init__(options, spec, seed, device)
         extractor, moments = self.parts(self.affordable())
         self.extractor, self.moments = extractor.to(device), moments.to(device)
         self.warm_up = min(options.first_samples, *(len(room) for room in self.waiting()))
         if self.warm_up == 0:
-            sample = spec.dtype.itemsize * math.prod(spec.shape)
             raise UsageError(
                 f"budget is {options.budget} bytes, and statistics that fit into it have no place for a first sample "
-                f"of {sample} to wait in; raise the budget or shrink the samples"
+                f"of {spec.sample_bytes} to wait in; raise the budget or shrink the samples"
             )
         self.seen = 0  # samples so far: known without looking at a value
         self.solution: tuple[Tensor, Tensor] | None = None

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from onebyone import streams
 from onebyone.data import CropFlip, Dataset, Spec, load
-from onebyone.methods import ReplayOptions, create, method
+from onebyone.methods import BudgetOptions, ReplayOptions, create, method
 from onebyone.methods.registry import AnyLearner, Entry
 from onebyone.options import Checked
 
@@ -37,7 +37,7 @@ class Method:
     def make(self, spec: Spec | None = None, seed: int = 0, memory_per_class: int | None = None) -> AnyLearner:
         """A learner, for digits if nothing else is said, with a memory of that size if it has one."""
         options = dict(self.options)
-        if memory_per_class is not None and self.has(["memory_per_class"]):
+        if memory_per_class is not None and memory_sizes(self.entry.options) != [{}]:
             options.setdefault("memory_per_class", memory_per_class)
         return create(self.name, spec or few().spec, seed=seed, **options)
 
@@ -86,7 +86,9 @@ def bounds(options: type[Checked]) -> list[dict[str, Any]]:
 
 
 def memory_sizes(options: type[Checked]) -> list[dict[str, Any]]:
-    return [{"memory_per_class": size} for size in (1, 5, 20)] if issubclass(options, ReplayOptions) else [{}]
+    """Of a method that keeps samples; the least number of bytes for another is its own."""
+    samples = issubclass(options, ReplayOptions) and not issubclass(options, BudgetOptions)
+    return [{"memory_per_class": size} for size in (1, 5, 20)] if samples else [{}]
 
 
 # Data and streams.
