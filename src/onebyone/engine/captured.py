@@ -17,8 +17,8 @@ WARM_UP = 3  # steps before recording, in which libraries choose algorithms and 
 class Captured(Eager):
     """Replays ``observe`` on a stream of its own; a batch of another size goes through it step by step.
 
-    Recording takes a few steps, so the learner's state is put aside before and back after. Its random generator is
-    registered with the graph: a replay draws what the step would have drawn.
+    Recording takes a few steps, so the learner's state is put aside before and back after. Its random generators
+    are registered with the graph: a replay draws what the step would have drawn.
     """
 
     def __init__(self, learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> None:
@@ -33,7 +33,8 @@ class Captured(Eager):
         for _ in range(WARM_UP):  # not on the stream, which would keep for itself what these steps allocate
             super().step(self.index)
         torch.cuda.current_stream().synchronize()
-        self.graph.register_generator_state(self.learner.generator)
+        for generator in self.learner.generators:
+            self.graph.register_generator_state(generator)
         with torch.cuda.stream(self.stream):
             # Not by torch.cuda.graph, which first waits until all other runs of a pack stand still.
             self.graph.capture_begin(capture_error_mode="thread_local")

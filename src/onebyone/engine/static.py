@@ -27,8 +27,8 @@ def shapes_only(learner: AnyLearner) -> Iterator[AnyLearner]:
     """
     mode = FakeTensorMode()
     with FakeCopyMode(mode):
-        # Without values nothing is drawn, so the copy can share the generator, which cannot be copied here.
-        copy = deepcopy(learner, {id(learner.generator): learner.generator})
+        # Without values nothing is drawn, so the copy can share the generators, which cannot be copied here.
+        copy = deepcopy(learner, {id(generator): generator for generator in learner.generators})
     with mode:
         yield copy
 

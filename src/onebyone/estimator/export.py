@@ -23,9 +23,10 @@ class Answers(nn.Module):
     def __init__(self, state: State, columns: list[int]) -> None:
         super().__init__()
         learner = deepcopy(state.learner).cpu().eval().requires_grad_(False)
-        if isinstance(learner, NetworkLearner):
-            learner.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-            learner.channels_last = False  # which was this machine's own concern
+        for part in learner.modules():
+            if isinstance(part, NetworkLearner):
+                part.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+                part.channels_last = False  # which was this machine's own concern
         with torch.no_grad():
             self.readout = learner.readout()  # class means of the memory are computed here, once
         # Not a part of this module, so that only what is used comes along, and not the memory: it holds people's data.

@@ -17,7 +17,7 @@ from onebyone.data import CropFlip, Spec
 from onebyone.errors import UsageError, unknown
 from onebyone.estimator.labels import Label
 from onebyone.estimator.samples import Layout
-from onebyone.methods import Options, ReplayLearner, ReplayOptions, create, method
+from onebyone.methods import BudgetOptions, Options, ReplayLearner, ReplayOptions, create, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted, Encoder
 from onebyone.seeding import seeded
@@ -74,7 +74,7 @@ def make_learner(parameters: Mapping[str, Any], layout: Layout, seed: int, devic
     def make(**more: int) -> AnyLearner:
         return create(name, spec, seed=seed, device=device, **options, **more)
 
-    if issubclass(kind, ReplayOptions):
+    if issubclass(kind, ReplayOptions) and not issubclass(kind, BudgetOptions):
         return make(memory_samples=memory_samples(parameters["memory"], make))
     if "budget" in (item.name for item in fields(kind)):
         return make(budget=budget(parameters["memory"], layout))

@@ -169,7 +169,8 @@ def parse(
         check_shapes(build(shapes_only), tensors)
     learner = build(place)
     if found["device"] != place.type:
-        tensors[GENERATOR] = learner.get_extra_state()  # a generator cannot move; it begins anew
+        # A generator cannot move; it begins anew.
+        tensors |= {name: tensor for name, tensor in learner.state_dict().items() if name.endswith(GENERATOR)}
     learner.load_state_dict(tensors)
     check_values(learner, len(labels))
     return State(making(parameters), layout, labels, learner), parameters, names
@@ -192,17 +193,18 @@ def check_shapes(expected: AnyLearner, tensors: Mapping[str, Tensor]) -> None:
             f"{', '.join(sorted(shapes.keys() ^ tensors.keys())[:3])}: missing, or nothing it has a use for"
         )
     for name, tensor in tensors.items():
-        if name != GENERATOR and (tensor.dtype, tensor.shape) != shapes[name]:
+        if not name.endswith(GENERATOR) and (tensor.dtype, tensor.shape) != shapes[name]:
             raise UsageError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}, not {shapes[name]}")
 
 
 def check_values(learner: AnyLearner, known: int) -> None:
     """Refuse what would break only later: a class without a label, a negative count, a weight that is no number."""
     counts = [learner.counts]
-    if isinstance(learner, ReplayLearner):
-        counts += [learner.memory.seen]
-        if learner.memory.y.min() < 0 or learner.memory.y.max() >= known:
-            raise UsageError("its memory holds samples of a class without a label")
+    for part in learner.modules():
+        if isinstance(part, ReplayLearner):
+            counts += [part.memory.seen]
+            if part.memory.y.min() < 0 or part.memory.y.max() >= known:
+                raise UsageError("its memory holds samples of a class without a label")
     if any(bool((count < 0).any() or (count > MOST).any()) for count in counts):
         raise UsageError("its counts of samples are not plausible")
     if not learner.observed[:known].any() or learner.observed[known:].any():

@@ -36,7 +36,7 @@ def measure_cost(learner: AnyLearner, batch_size: int = 10) -> Cost:
     (3.0, 2.0)
     """
     forward, backward, flops = _count(learner, batch_size)
-    kept = [tensor for name, tensor in learner.state_dict().items() if name != "_extra_state"]
+    kept = [tensor for name, tensor in learner.state_dict().items() if not name.endswith("_extra_state")]
     memory_bytes = learner.memory_bytes
     return Cost(
         forward_passes=forward / batch_size,

@@ -132,6 +132,11 @@ class Learner(nn.Module, ABC, Generic[C]):
         self.load_state_dict(state)  # what was written above is all there but the generator, which is no tensor
 
     @property
+    def generators(self) -> list[torch.Generator]:
+        """Its own, and those of the learners it is made of, if any."""
+        return [part.generator for part in self.modules() if isinstance(part, Learner)]
+
+    @property
     def memory_bytes(self) -> int:
         """Bytes of all that is kept of the samples themselves, beyond a network."""
         return 0
