@@ -36,6 +36,7 @@ CONV_STATISTICS = 4 * 2 * (32 + 64 + 64) + 3 * 8  # mean, variance, and a count 
         ("ccp", {}, 2, 2),
         ("replay", {}, 2, 2),
         ("patch-lda", {}, 0, 0),  # no network
+        ("hybrid", {}, 2, 2),  # as replay
     ],
 )
 def test_passes_for_each_incoming_sample(method: str, options: dict[str, Any], forward: int, backward: int) -> None:

@@ -23,7 +23,7 @@ from onebyone.engine.static import obstacle
 from onebyone.estimator.labels import as_labels, from_json, to_json
 from onebyone.estimator.making import number_of_bytes
 from onebyone.estimator.samples import Layout, as_tensor
-from onebyone.methods import Options, ReplayLearner, method
+from onebyone.methods import NetworkLearner, Options, ReplayLearner, method
 from onebyone.nets import Adapted
 
 NAMES = list(methods())
@@ -288,13 +288,19 @@ def test_any_module_is_an_encoder_and_is_left_alone(digits: Dataset) -> None:
 def test_a_frozen_encoder_stays_as_it_is(digits: Dataset, encoder: Any, name: str) -> None:
     clf = OnlineClassifier(name, encoder=encoder, freeze_encoder=True, memory=50)
     clf.partial_fit(digits.train_x[:1], digits.train_y[:1])
-    assert clf._state is not None
-    before = {part: tensor.clone() for part, tensor in clf._state.learner.encoder.state_dict().items()}
+    before = {part: tensor.clone() for part, tensor in frozen(clf).items()}
     for label in range(20):
         clf.partial_fit(digits.train_x[label : label + 10], [label] * 10)
-    after = clf._state.learner.encoder.state_dict()
+    after = frozen(clf)
     assert before.keys() == after.keys()
     assert all(torch.equal(tensor, after[part]) for part, tensor in before.items())
+
+
+def frozen(clf: OnlineClassifier) -> dict[str, torch.Tensor]:
+    """The weights of its network, or of the network of its part that has one."""
+    assert clf._state is not None
+    found: Any = next(part for part in clf._state.learner.modules() if isinstance(part, NetworkLearner))
+    return dict(found.encoder.state_dict())
 
 
 @pytest.mark.parametrize("name", NETWORKS)

@@ -12,6 +12,7 @@ from onebyone.methods import supbyol  # noqa: F401
 from onebyone.methods import ccp  # noqa: F401
 from onebyone.methods import replay  # noqa: F401
 from onebyone.methods import patch_lda  # noqa: F401
+from onebyone.methods import hybrid  # noqa: F401
 from onebyone.methods.base import BudgetOptions, Learner, NetworkLearner, Options, ReplayLearner, ReplayOptions
 from onebyone.methods.growth import grown
 from onebyone.methods.registry import create, find, load, method, methods, register

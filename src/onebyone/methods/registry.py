@@ -135,8 +135,8 @@ def _load_plugins() -> None:
 def methods() -> dict[str, Entry]:
     """Every method by name: as in the paper's tables, then others of this package, then those of installed packages.
 
-    >>> list(methods())[:12]
-    ['finetune', 'iid', 'er', 'icarl', 'mir', 'der++', 'er-aml', 'er-ace', 'supbyol', 'ccp', 'replay', 'patch-lda']
+    >>> list(methods())[8:13]
+    ['supbyol', 'ccp', 'replay', 'patch-lda', 'hybrid']
     """
     _load_plugins()
     return dict(_METHODS)

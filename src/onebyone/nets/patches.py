@@ -82,7 +82,7 @@ class Patches(nn.Module):
         square = x.square().mean(1, keepdim=True)
         mean, square = (F.avg_pool2d(v, self.patch, self.stride) for v in (x.mean(1, keepdim=True), square))
         contrast = ((square - mean.square()).clamp(min=0) + self.floor).rsqrt().flatten(1)[..., None]
-        filters = self.filters.float()
+        filters = self.filters.to(x.dtype)
         filters = filters - filters.mean((1, 2, 3), keepdim=True)  # blind to the mean of a patch, but for rounding
         filters = torch.cat([filters, filters.flip(3)]).contiguous(memory_format=torch.channels_last)
         answers = F.conv2d(x, filters, stride=self.stride).permute(0, 2, 3, 1).flatten(1, 2)  # [n, places, 2 x filters]
@@ -161,6 +161,6 @@ class Directions(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, features] -> [n, d] features."""
-        answers = (x - self.mean) / self.deviation @ self.filters.float()
+        answers = (x - self.mean) / self.deviation @ self.filters.to(x.dtype)
         above, below = self.thresholds
         return torch.cat([(answers - above).relu(), (-answers - below).relu()], 1)
