@@ -10,6 +10,7 @@ import pytest
 
 from onebyone import UsageError, methods
 from onebyone.experiments import RunConfig, run
+from onebyone.experiments.grid import plan, read_grid
 from onebyone.experiments.tune import Winner, from_csv, grids, to_csv, tuning_rows, tuning_runs, winners
 from onebyone.experiments.winners import read_winners, winner, write_winners
 
@@ -55,6 +56,17 @@ def test_the_grid_is_as_large_for_every_method(dataset: str) -> None:
 def test_every_method_of_the_paper_is_tuned() -> None:
     assert set(grids()["grids"]) <= set(methods())
     assert {"er", "icarl", "mir", "der++", "er-aml", "er-ace", "supbyol", "ccp"} < set(grids()["grids"])
+
+
+def test_an_ablation_removes_one_thing_at_a_time_and_is_not_of_the_test_set() -> None:
+    runs = plan(read_grid(REPOSITORY / "benchmarks" / "replay_ablation.yaml"), "cpu").values()
+    assert all(run.held_out for run in runs)
+    defaults = vars(methods()["replay"].options())
+    removed = {frozenset(name for name in run.options if run.options[name] != defaults[name]) for run in runs}
+    ingredients = {"memory_policy", "passes", "average", "readout"}
+    assert removed == {frozenset(names) for names in [(), ["augment"], *([name] for name in ingredients), ingredients]}
+    settings = {json.dumps(run.options) for run in runs}
+    assert len(runs) == 2 * 3 * len(settings)  # sizes of the memory, and seeds
 
 
 def test_unknown_names() -> None:
