@@ -26,9 +26,9 @@ TEMPERATURE = 0.1  # of cosines to class means, as in cosine heads: what makes s
 class HybridOptions(BudgetOptions, MixedReplayOptions):
     memory_samples: int = option(0, "samples kept for the network; 0: as statistics_share says", low=0)
     statistics_share: float = option(
-        0.6, "share of the budget that goes to statistics; the rest holds samples for the network", low=0.01, high=0.99
+        0.8, "share of the budget that goes to statistics; the rest holds samples for the network", low=0.01, high=0.99
     )
-    network_weight: float = option(1.0, "how much the network's scores count beside those of the statistics", low=0)
+    network_weight: float = option(0.3, "how much the network's scores count beside those of the statistics", low=0)
 
     def divided(self, spec: Spec) -> Self:
         """The same, with bytes and samples written out: with room for more classes, both stay as they are."""
@@ -58,7 +58,7 @@ class Hybrid(Learner[HybridOptions]):
     >>> learner = Hybrid(HybridOptions(budget=50_000), digits.spec)
     >>> loss = learner.observe(digits.train_x[:300], digits.train_y[:300])
     >>> learner.memory_bytes <= 50_000, learner.network.memory.capacity
-    (True, 262)
+    (True, 130)
     """
 
     def __init__(self, options: HybridOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
