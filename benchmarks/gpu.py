@@ -27,7 +27,7 @@ from onebyone.data import CropFlip
 from onebyone.engine import Captured, Eager, choose_device, pack
 from onebyone.evaluation import Result
 from onebyone.experiments import Listener, RunConfig
-from onebyone.experiments.paper import TITLES
+from onebyone.experiments.paper import MORE_CLASSES
 from onebyone.experiments.run import Run, stop_signal
 from onebyone.methods import Options, method
 
@@ -163,7 +163,7 @@ def sixteen_runs(data: Dataset) -> None:
 def tenth_of_the_tables(data: Dataset) -> None:
     """Every method, both settings, sizes spread over M: 32 runs of the 320 or so."""
     sizes = [5, 20, 50, 100]
-    replay = [name for name in TITLES if name not in ("finetune", "iid")]
+    replay = [name for name in MORE_CLASSES if name not in ("finetune", "iid")]
     cells = [(name, 2 - n % 2, sizes[n % 4]) for n, name in enumerate(replay * 4)][:30]
     cells += [("finetune", 1, 20), ("iid", 2, 20)]
     configs = [

@@ -10,12 +10,15 @@ import pytest
 
 from onebyone import UsageError
 from onebyone.cli import reproduce as commands
+from onebyone.experiments import comparison, paper
 from onebyone.experiments import reproduce as module
 from onebyone.experiments.grid import plan
-from onebyone.experiments.paper import PARTS, Part, methods_of
+from onebyone.experiments.paper import BEYOND, PARTS, Part, methods_of
 from onebyone.experiments.records import read, write
+from onebyone.experiments.report import markdown, publish
 from onebyone.experiments.reproduce import collect, configs, parts_of, protocols_of, reproduce
 from onebyone.experiments.run import run
+from onebyone.experiments.study import Study
 
 Call = Callable[..., tuple[int, str, str]]
 SMALL = (
@@ -28,7 +31,7 @@ SMALL = (
 def two_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """And options that make a run short."""
     few = {"finetune": "fine-tuning", "er": "ER"}
-    monkeypatch.setattr(module, "methods_of", lambda classes: few)
+    monkeypatch.setattr(paper, "methods_of", lambda classes: few)
     monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False})
 
 
@@ -45,7 +48,7 @@ def test_targets_and_protocols() -> None:
 
 
 def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "methods_of", methods_of)
+    monkeypatch.setattr(paper, "methods_of", methods_of)
     asked = []
 
     def winner(*place: object) -> dict[str, object]:
@@ -67,6 +70,51 @@ def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     asked.clear()
     configs(parts_of("table1", small=True), ("paper",), 1)
     assert {place[1] for place in asked} == {"cifar10"}  # a quick run uses what was tuned for the real one
+
+
+def test_runs_beyond_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Statistics replay nothing, so once for both protocols; what replays, only in the joint one."""
+    monkeypatch.setattr(module, "winner", lambda *place: {})
+    runs = plan(configs(parts_of("beyond"), ("paper", "joint"), 5), "cpu").values()
+    own = Counter((c.dataset, c.method, c.options.get("passes")) for c in runs if c.method in BEYOND)
+    cells = 5 * 2 * 4  # seeds, S, M
+    assert own == {
+        (dataset, *how): cells
+        for dataset in ("cifar10", "cifar100")
+        for how in (("replay", "joint"), ("hybrid", "joint"), ("patch-lda", None))
+    }
+
+
+def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs on digits, and what the terminal, the page and the text say of them."""
+    wide = (Part("beyond", "Equal bytes: digits", "digits", (5,), (20, 40), beyond=True),)
+    monkeypatch.setattr(module, "winner", lambda name, *place: {} if name == "patch-lda" else {"encoder": "mlp"})
+    monkeypatch.setattr(paper, "BEYOND", {"patch-lda": "patch-lda"})
+    monkeypatch.setitem(paper.BYTES, "digits", 640)
+    made, failed = reproduce(wide, tmp_path, seeds=2, device="cpu", jobs=1, everything=wide)
+    assert not failed
+    study = Study(made, wide, ("paper", "joint"), command="again")
+    assert not study.grids
+    by_protocol = {grid.protocol: grid for grid in study.beyond if grid.metric == "accuracy"}
+    assert list(by_protocol["paper"].rows) == list(by_protocol["joint"].rows) == ["fine-tuning", "ER", "patch-lda"]
+    for cell in (cell for grid in by_protocol.values() for row in grid.rows.values() for cell in row):
+        assert cell.ours is not None
+        assert (cell.ours.runs, cell.paper, cell.verdict) == (2, None, "not printed")
+    statistics = [grid.rows["patch-lda"] for grid in by_protocol.values()]
+    assert statistics[0] == statistics[1]
+    text = comparison.text(by_protocol["joint"])
+    assert "Equal bytes: digits, 5 classes per task, accuracy" in text
+    assert "M = 20, 13 KB" in text
+    assert "patch-lda" in markdown(study)
+    publish(study, tmp_path / "report.html")
+    assert "at equal bytes" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "report" / "beyond-s5-accuracy-joint.tex").exists()
+    (panel,) = study.drawings["flops"]["digits"]["joint"]["M = 20"]
+    cost = {line.method: line.x[0] for line in panel.lines}
+    assert cost["er"] == 1
+    assert cost["patch-lda"] < 1
+    (panel,) = study.drawings["bytes"]["digits"]["joint"][""]
+    assert [line.kind for line in panel.lines] == ["level", "points", "points"]
 
 
 def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

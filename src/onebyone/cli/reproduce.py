@@ -11,7 +11,7 @@ import typer
 from onebyone.cli.runs import DataDir, Device, Jobs
 from onebyone.cli.sweep_view import watch
 from onebyone.experiments import comparison, records
-from onebyone.experiments.paper import Part
+from onebyone.experiments.paper import BEYOND, Part
 from onebyone.experiments.report import markdown, publish
 from onebyone.experiments.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
 from onebyone.experiments.study import Study, read_tried
@@ -20,7 +20,7 @@ from onebyone.files import whole
 
 
 def reproduce_command(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="table1, table2, figure1, figures or all.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="table1, table2, figure1, figures, all or beyond.")],
     protocol: Annotated[str, typer.Option(metavar="NAME", help="paper, joint or both.")] = "both",
     seeds: Annotated[
         int | None, typer.Option(metavar="N", help="Runs of each cell.", show_default="5, quick: 1")
@@ -63,7 +63,7 @@ def reproduce_command(
         command=_command(target, protocol, count, quick),
         tried=read_tried((from_ or out) / "tried.yaml"),
     )
-    for grid in study.grids:
+    for grid in (*study.grids, *study.beyond):
         print(comparison.text(grid), end="\n\n")
     publish(study, out / "report.html")
     print(f"The page: {out / 'report.html'}" + (" (QUICK: its numbers mean nothing)" if quick else ""))
@@ -109,9 +109,10 @@ def report_command(
 
 
 def _shown(found: records.Records) -> tuple[Part, ...]:
-    """All of the paper, or where there are quick runs only, all of the quick try."""
-    whole_paper = parts_of("all")
-    return whole_paper if found.of(whole_paper).rows else parts_of("all", small=True)
+    """All of the paper, or where there are quick runs only, all of the quick try; and what goes beyond it, if any."""
+    small = not found.of(parts_of("all")).rows
+    further = [part for part in parts_of("beyond", small) if any(r.method in BEYOND for r in found.of([part]).rows)]
+    return (*parts_of("all", small), *further)
 
 
 def _command(target: str, protocol: str, seeds: int, quick: bool) -> str:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
-from onebyone.experiments.paper import Part, Value, methods_of, printed
+from onebyone.experiments.paper import Part, Value, printed
 from onebyone.experiments.records import Records
 
 METRICS = {"accuracy": 1, "forgetting": -1}  # and whether more is better
@@ -54,6 +55,7 @@ class Grid:
     """One metric of one table in one protocol: a row of cells for each method."""
 
     part: Part
+    classes_per_task: int
     protocol: str
     metric: str
     rows: dict[str, list[Cell]]  # by the title of the method
@@ -65,37 +67,44 @@ class Grid:
 
     @property
     def title(self) -> str:
-        return f"{self.part.title}, {self.metric} in per cent, protocol “{self.protocol}”"
+        return f"{self.name}, {self.metric} in per cent, protocol “{self.protocol}”"
+
+    @property
+    def name(self) -> str:
+        """Of the table, which says itself how many classes arrive together if it is the paper's."""
+        stream = "one class" if self.classes_per_task == 1 else f"{self.classes_per_task} classes"
+        return f"{self.part.title}, {stream} per task" if self.part.beyond else self.part.title
+
+    @property
+    def columns(self) -> list[str]:
+        return [self.part.column(memory) for memory in self.part.memories]
 
 
 def grids(records: Records, part: Part, protocol: str) -> Iterator[Grid]:
-    """Accuracy and forgetting of a table."""
-    (classes,) = part.classes_per_task
-    for metric in METRICS:
-        yield Grid(
-            part,
-            protocol,
-            metric,
-            {
-                title: [
-                    Cell(
-                        method,
-                        memory,
-                        metric,
-                        printed(part.in_print, method, memory, metric),
-                        records.value(protocol, part.dataset, method, classes, memory, metric),
-                        means_something=(method, metric) != ("iid", "forgetting"),
-                    )
-                    for memory in part.memories
-                ]
-                for method, title in methods_of(classes).items()
-            },
-        )
+    """Accuracy and forgetting of a table; a method that has no runs there and none in print is left out."""
+    for classes, metric in product(part.classes_per_task, METRICS):
+        rows = {
+            title: [
+                Cell(
+                    method,
+                    memory,
+                    metric,
+                    printed(part.in_print, method, memory, metric),
+                    records.value(protocol, part.dataset, method, classes, memory, metric),
+                    means_something=(method, metric) != ("iid", "forgetting"),
+                )
+                for memory in part.memories
+            ]
+            for method, title in part.methods(classes).items()
+        }
+        if part.beyond:  # there is no promise of what will be run
+            rows = {title: row for title, row in rows.items() if any(cell.ours for cell in row)}
+        yield Grid(part, classes, protocol, metric, rows)
 
 
 def text(grid: Grid) -> str:
     """For a terminal: ours, the difference to the paper, and the verdict; holes marked."""
-    lines = [["", *(f"M = {memory}" for memory in grid.part.memories)]]
+    lines = [["", *grid.columns]]
     lines += [[title, *map(_short, row)] for title, row in grid.rows.items()]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ("  ".join(item.ljust(width) for item, width in zip(line, widths, strict=True)).rstrip() for line in lines)
@@ -113,7 +122,7 @@ def _ours(cell: Cell) -> str:
 
 def markdown(grid: Grid) -> str:
     """Ours, the paper's in brackets, and the verdict."""
-    head = ["method", *(f"M = {memory}" for memory in grid.part.memories)]
+    head = ["method", *grid.columns]
     lines = [head, ["---", *["---"] * len(grid.part.memories)]]
     for title, row in grid.rows.items():
         lines.append([title, *(_whole(cell) for cell in row)])
@@ -132,16 +141,17 @@ def latex(grid: Grid) -> str:
     def value(found: Value | None) -> str:
         return "--" if found is None else str(found).replace("±", "$\\pm$")
 
-    columns = len(grid.part.memories)
-    head = " & ".join(["", *(f"$M={memory}$" for memory in grid.part.memories)])
+    head = " & ".join(["", *(column.replace("M = ", "$M$ = ") for column in grid.columns)])
     lines = [
-        f"% {grid.title}; first ours, below it the paper's",
-        f"\\begin{{tabular}}{{l{'r' * columns}}}",
+        f"% {grid.title}" + ("; first ours, below it the paper's" if not grid.part.beyond else ""),
+        f"\\begin{{tabular}}{{l{'r' * len(grid.columns)}}}",
         "\\toprule",
         f"{head} \\\\",
         "\\midrule",
     ]
     for title, row in grid.rows.items():
         lines.append(" & ".join([title, *(value(cell.ours) for cell in row)]) + " \\\\")
-        lines.append(" & ".join(["\\quad\\small paper", *(f"\\small {value(cell.paper)}" for cell in row)]) + " \\\\")
+        if not grid.part.beyond:
+            printed_row = ["\\quad\\small paper", *(f"\\small {value(cell.paper)}" for cell in row)]
+            lines.append(" & ".join(printed_row) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"

@@ -8,7 +8,7 @@ from statistics import fmean, pstdev
 from typing import Literal
 
 from onebyone.data.cifar import CIFAR10
-from onebyone.experiments.paper import Part, Value, methods_of, printed
+from onebyone.experiments.paper import Part, Value, printed
 from onebyone.experiments.records import Records
 
 # Told apart by people who see few colours, and by mark and dash where there are none (Okabe and Ito; Tol for two).
@@ -23,6 +23,9 @@ COLOURS = {
     "er-ace": "#882255",
     "supbyol": "#0072b2",
     "ccp": "#d55e00",
+    "replay": "#117733",
+    "hybrid": "#aa4499",
+    "patch-lda": "#332288",
 }
 MARKS = {
     "iid": "x",
@@ -35,6 +38,9 @@ MARKS = {
     "er-ace": "p",
     "supbyol": "h",
     "ccp": "*",
+    "replay": "<",
+    "hybrid": ">",
+    "patch-lda": "P",
 }
 DASHED = ("iid", "finetune")
 Kind = Literal["curve", "points", "level", "paper"]
@@ -95,7 +101,7 @@ class Place:
 def anytime(records: Records, place: Place) -> Panel:
     """Accuracy over the classes met so far, after every task; a band of one standard deviation over the seeds."""
     lines = []
-    for method in methods_of(place.classes_per_task):
+    for method in place.part.methods(place.classes_per_task):
         runs = records.runs(place.protocol, place.part.dataset, method, place.classes_per_task, place.memory_per_class)
         points = [
             [100 * point for point in after if point is not None]
@@ -112,7 +118,7 @@ def anytime(records: Records, place: Place) -> Panel:
 def tradeoff(records: Records, place: Place) -> Panel:
     """Forgetting against accuracy; hollow marks are the paper's numbers."""
     lines = []
-    for method in methods_of(place.classes_per_task):
+    for method in place.part.methods(place.classes_per_task):
         metrics = ("forgetting", "accuracy")
         found: dict[Kind, list[Value | None]] = {
             "points": [place.value(records, method, metric) for metric in metrics],
@@ -127,21 +133,21 @@ def tradeoff(records: Records, place: Place) -> Panel:
 
 
 def against_flops(records: Records, place: Place) -> Panel:
-    """Accuracy against what a sample costs to learn."""
-    lines = []
-    for method in methods_of(place.classes_per_task):
+    """Accuracy against what a sample costs to learn, in multiples of what it costs ER."""
+    lines, er = [], place.value(records, "er", "flops")
+    unit, words = (er.mean, "of what ER computes for a sample, so many times") if er else (1e9, "GFLOP for each sample")
+    for method in place.part.methods(place.classes_per_task):
         cost, accuracy = (place.value(records, method, metric) for metric in ("flops", "accuracy"))
         if cost is not None and accuracy is not None:
-            lines.append(Line(method, "points", (cost.mean / 1e9,), (accuracy.mean,), (accuracy.std,)))
-    return Panel(
-        f"{place.stream}, M = {place.memory_per_class}", "GFLOP for each sample learnt", "accuracy, %", tuple(lines)
-    )
+            lines.append(Line(method, "points", (cost.mean / unit,), (accuracy.mean,), (accuracy.std,)))
+    title = f"{place.stream}, {place.part.column(place.memory_per_class)}"
+    return Panel(title, words, "accuracy, %", tuple(lines), log_x=True)
 
 
 def against_bytes(records: Records, places: Sequence[Place]) -> Panel:
     """Accuracy against the bytes of the memory, over all M; a method without one is a level."""
     lines = []
-    for method in methods_of(places[0].classes_per_task):
+    for method in places[0].part.methods(places[0].classes_per_task):
         points = [(p.value(records, method, "memory_bytes"), p.value(records, method, "accuracy")) for p in places]
         some = sorted((b.mean / 1e6, a.mean, a.std) for b, a in points if a is not None and b is not None)
         if some:
@@ -153,7 +159,7 @@ def against_bytes(records: Records, places: Sequence[Place]) -> Panel:
 def by_class(records: Records, place: Place) -> Heat:
     """Accuracy of every class at the end, in the order they came: what is old stands on the left."""
     rows, values = [], []
-    for method in methods_of(place.classes_per_task):
+    for method in place.part.methods(place.classes_per_task):
         runs = records.runs(place.protocol, place.part.dataset, method, place.classes_per_task, place.memory_per_class)
         columns = list(zip(*(run.class_accuracy for run in runs), strict=True))
         if columns:
@@ -168,7 +174,7 @@ def by_class(records: Records, place: Place) -> Heat:
 
 
 def places(parts: Iterable[Part], dataset: str, protocol: str) -> list[list[Place]]:
-    """All places on a data set: a row for each M, in it a place for each S."""
+    """All places on a data set: a row for each M, in it a place for each S. A later part goes before an earlier one."""
     some = [part for part in parts if part.dataset == dataset]
     found = {(m, s): Place(protocol, part, s, m) for part in some for m in part.memories for s in part.classes_per_task}
     memories = sorted({m for m, _ in found})
@@ -187,8 +193,12 @@ KINDS: dict[str, Callable[[Records, Place], Drawing]] = {
 def drawings(
     records: Records, parts: Iterable[Part], kind: str, dataset: str, protocol: str
 ) -> dict[str, list[Drawing]]:
-    """A figure of one kind: by M, a panel for each S. One over all M (``bytes``) has no M to go by."""
-    rows = places(parts, dataset, protocol)
+    """A figure of one kind: by M, a panel for each S. One over all M (``bytes``) has no M to go by.
+
+    What costs how much is shown of all methods; the rest is about those of the paper, wherever it has them.
+    """
+    with_costs = kind in ("bytes", "flops")
+    rows = places(sorted(parts, key=lambda part: part.beyond == with_costs), dataset, protocol)
     if kind == "bytes":
         streams: dict[int, list[Place]] = {}
         for place in (place for row in rows for place in row):

@@ -18,6 +18,9 @@ SYMBOLS = {
     "p": "pentagon",
     "h": "hexagon",
     "*": "star",
+    "<": "triangle-left",
+    ">": "triangle-right",
+    "P": "cross",
 }
 GRID = "#eceae4"
 

@@ -34,7 +34,9 @@ MORE_CLASSES = {
     "supbyol": "SupBYOL",
     "ccp": "CCP",
 }
-TITLES = MORE_CLASSES
+BEYOND = {"replay": "replay", "hybrid": "hybrid", "patch-lda": "patch-lda"}  # not in the paper: this library's own
+TITLES = MORE_CLASSES | BEYOND
+BYTES = {"cifar10": 10 * 3072, "cifar100": 100 * 3072}  # of one image of every class
 NOT_INCREMENTAL = "iid"  # all classes at once: a ceiling, not a rival
 OURS = ("supbyol", "ccp")  # the methods the paper proposes
 
@@ -53,13 +55,31 @@ class Value:
 
 @dataclass(frozen=True)
 class Part:
-    """A table of the paper, or a figure: every method at some classes per task (S) and memories (M)."""
+    """A table of the paper, or a figure: every method at some classes per task (S) and memories (M).
+
+    Beyond the paper there are more methods, which get the bytes of M samples a class to use as they like.
+    """
 
     name: str
     title: str
     dataset: str
     classes_per_task: tuple[int, ...]
     memories: tuple[int, ...]
+    beyond: bool = False
+
+    def methods(self, classes_per_task: int) -> dict[str, str]:
+        """Names and titles of those compared."""
+        return methods_of(classes_per_task) | (BEYOND if self.beyond else {})
+
+    def column(self, memory_per_class: int) -> str:
+        """What stands above the numbers of a memory.
+
+        >>> PARTS[0].column(5), FURTHER[0].column(5)
+        ('M = 5', 'M = 5, 154 KB')
+        """
+        size = memory_per_class * BYTES.get(self.dataset, 0) / 1000
+        in_bytes = f", {size:.0f} KB" if size < 1000 else f", {size / 1000:.2f} MB"
+        return f"M = {memory_per_class}{in_bytes if self.beyond and size else ''}"
 
     @property
     def is_table(self) -> bool:
@@ -80,6 +100,10 @@ PARTS = (
     Part("table2", "Table 2: Split CIFAR-10, two classes per task", "cifar10", (2,), (5, 20, 50, 100)),
     Part("figure1", "Figure 1: Split CIFAR-100, M = 100", "cifar100", (1, 5), (100,)),
     Part("appendix", "Appendix: Split CIFAR-100, M = 20 and 50", "cifar100", (1, 5), (20, 50)),
+)
+FURTHER = (
+    Part("beyond", "Equal bytes: Split CIFAR-10", "cifar10", (1, 2), (5, 20, 50, 100), beyond=True),
+    Part("beyond100", "Equal bytes: Split CIFAR-100", "cifar100", (1, 5), (5, 20, 50, 100), beyond=True),
 )
 
 

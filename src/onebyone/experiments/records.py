@@ -14,14 +14,14 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments.config import RunConfig, short_hash
-from onebyone.experiments.paper import TITLES, Part, Value, methods_of
+from onebyone.experiments.paper import TITLES, Part, Value
 from onebyone.files import whole
 from onebyone.methods import method
 
 SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
 DIGITS = 5  # of a fraction: more than any test set can tell apart
 PROTOCOLS = {"paper": "separate", "joint": "joint"}  # and how samples pass the network in each
-BOTH = "both"  # the protocol of a run without a memory, which has only incoming samples to pass
+BOTH = "both"  # the protocol of a run that has only incoming samples to pass
 
 Numbers = tuple[float | None, ...]
 Cell = tuple[str, str, str, int, int | None]  # the protocol, and
@@ -81,9 +81,10 @@ class Records:
         return found
 
     def runs(self, protocol: str, dataset: str, method: str, classes_per_task: int, memory: int) -> list[Record]:
-        """The runs of a cell; those of a method without a memory serve every protocol and memory."""
-        alone = self.cells.get((BOTH, dataset, method, classes_per_task, None), [])
-        return self.cells.get((protocol, dataset, method, classes_per_task, memory), alone)
+        """The runs of a cell; what replays nothing serves every protocol, and what keeps nothing every memory."""
+        keys = ((protocol, memory), (BOTH, memory), (BOTH, None))
+        cells = (self.cells.get((name, dataset, method, classes_per_task, size)) for name, size in keys)
+        return next((found for found in cells if found), [])
 
     def value(
         self, protocol: str, dataset: str, method: str, classes_per_task: int, memory: int, metric: str
@@ -190,7 +191,7 @@ def write(records: Records, folder: Path, parts: Sequence[Part]) -> None:
 def _belongs(row: Record, part: Part) -> bool:
     return (
         row.dataset == part.dataset
-        and row.method in methods_of(row.classes_per_task)
+        and row.method in part.methods(row.classes_per_task)
         and row.classes_per_task in part.classes_per_task
         and row.memory_per_class in (None, *part.memories)
     )
@@ -247,7 +248,7 @@ def _row(line: Mapping[str, str]) -> Record:
 
     memory = line["memory_per_class"]
     if line["method"] not in TITLES:
-        raise ValueError(f"no method of the paper is called {line['method']}")
+        raise ValueError(f"no method of a table or figure is called {line['method']}")
     return Record(
         protocol=line["protocol"],
         dataset=line["dataset"],

@@ -30,12 +30,12 @@ SECTIONS = {  # the title of each, its name in the menu, and what it shows
     "bytes": (
         "Accuracy against memory",
         "Memory",
-        "Bytes of the replay memory when it is full, over all M. A dashed line has no memory.",
+        "Bytes of the replay memory when it is full, or of statistics, over all M. A dashed line has no memory.",
     ),
     "flops": (
         "Accuracy against computation",
         "Computation",
-        "Floating-point operations for each sample learnt, forward and backward, replay included.",
+        "Floating-point operations for each sample learnt, forward and backward, replay included, against those of ER.",
     ),
     "classes": (
         "Accuracy of every class at the end",
@@ -50,8 +50,9 @@ def publish(study: Study, page: Path) -> None:
     with whole(page) as place:
         place.write_text(html(study), encoding="utf-8")
     folder = page.with_suffix("")
-    for grid in study.grids:
-        with whole(folder / f"{grid.part.name}-{grid.metric}-{grid.protocol}.tex") as place:
+    for grid in (*study.grids, *study.beyond):
+        name = f"{grid.part.name}-s{grid.classes_per_task}" if grid.part.beyond else grid.part.name
+        with whole(folder / f"{name}-{grid.metric}-{grid.protocol}.tex") as place:
             place.write_text(comparison.latex(grid))
     for section, by_dataset in study.drawings.items():
         for dataset, by_protocol in by_dataset.items():

@@ -11,7 +11,7 @@ from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
 from onebyone.experiments import records
 from onebyone.experiments.config import RunConfig
-from onebyone.experiments.paper import PARTS, Part, methods_of, quick
+from onebyone.experiments.paper import BEYOND, FURTHER, PARTS, Part, quick
 from onebyone.experiments.records import PROTOCOLS, Records
 from onebyone.experiments.run import RESULT
 from onebyone.experiments.sweep import Watcher, sweep
@@ -19,13 +19,14 @@ from onebyone.experiments.winners import winner
 from onebyone.experiments.workers import Failed
 from onebyone.methods import method
 
-EVERYTHING = (*PARTS, *quick(PARTS))  # all that records are kept of
+EVERYTHING = (*PARTS, *FURTHER, *quick((*PARTS, *FURTHER)))  # all that records are kept of
 TARGETS = {
     "table1": ("table1",),
     "table2": ("table2",),
     "figure1": ("figure1",),
     "figures": tuple(part.name for part in PARTS),  # the curves of CIFAR-10 are those of the tables' runs
     "all": tuple(part.name for part in PARTS),
+    "beyond": tuple(part.name for part in FURTHER),
 }
 
 
@@ -69,14 +70,19 @@ def configs(parts: Iterable[Part], protocols: Sequence[str], seeds: int) -> list
         for protocol in protocols
         for classes in part.classes_per_task
         for memory in part.memories
-        for name in methods_of(classes)
+        for name in part.methods(classes)
+        if name not in BEYOND or protocol != "paper" or "passes" not in _own_options(name)
     ]
 
 
 def _options(name: str, dataset: str, classes_per_task: int, protocol: str) -> dict[str, Any]:
-    if "passes" in (item.name for item in fields(method(name).options)):
+    if "passes" in _own_options(name):
         return winner(name, dataset, classes_per_task) | {"passes": PROTOCOLS[protocol]}
     return winner(name, dataset, classes_per_task)  # without a memory, both protocols are the same run
+
+
+def _own_options(name: str) -> set[str]:
+    return {item.name for item in fields(method(name).options)}
 
 
 def reproduce(

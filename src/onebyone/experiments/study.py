@@ -46,6 +46,18 @@ class Study:
             for grid in comparison.grids(self.records, part, protocol)
         ]
 
+    @cached_property
+    def beyond(self) -> list[Grid]:
+        """The tables at equal bytes."""
+        return [
+            grid
+            for part in self.parts
+            if part.beyond
+            for protocol in self.protocols
+            for grid in comparison.grids(self.records, part, protocol)
+            if grid.rows
+        ]
+
     @property
     def tally(self) -> dict[str, Counter[str]]:
         """How many cells with a printed number came out how, by protocol."""
@@ -93,11 +105,10 @@ class Study:
         ]
 
     def what_was_tried(self, grid: Grid, cell: Cell) -> str:
-        (classes,) = grid.part.classes_per_task
         place = {
             "protocol": grid.protocol,
             "method": cell.method,
-            "classes_per_task": classes,
+            "classes_per_task": grid.classes_per_task,
             "memory_per_class": cell.memory_per_class,
             "metric": cell.metric,
         }
