@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Generator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -60,10 +61,12 @@ def test_steps_that_change_their_kind_are_not_recorded(digits: Dataset) -> None:
     class OnGPU(torch.Tensor):
         device = torch.device("cuda")
 
-    learner = create("patch-lda", digits.spec)
+    x = digits.train_x.flatten(1)
+    learner = create("patch-lda", replace(digits.spec, shape=(64,)))  # whose first vectors wait
+    assert learner.warm_up
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        engine = captured.create(learner, digits.train_x.as_subclass(OnGPU), digits.train_y, batch_size=10)
+        engine = captured.create(learner, x.as_subclass(OnGPU), digits.train_y, batch_size=10)
     assert type(engine) is Eager
 
 

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from onebyone.errors import UsageError
 
-BITS = 31  # of a code, beside its sign
+BITS = 30  # of a code, beside its sign and one that is left for rounding beyond them
+BLOCK = 256  # rows of the matrix that are renewed at once: few enough to stay near the processor meanwhile
 
 
 class Moments(nn.Module):
@@ -17,7 +18,7 @@ class Moments(nn.Module):
     Kept in fixed point. A sum in float32 rounds every addition at 24 bits, and a stream has many; float64 takes twice
     the bytes, most of them for exponents that are not needed. A correlation lies between -1 and 1: as an integer of 32
     bits, with one power of two for each feature and one half of the symmetric matrix, it takes 4 bytes and rounds at
-    31 bits. Means are kept alike. All arithmetic is in float64, and what comes out does not depend on the sizes of
+    30 bits. Means are kept alike. All arithmetic is in float64, and what comes out does not depend on the sizes of
     batches or the order of samples but for that rounding.
 
     >>> moments = Moments(width=2, num_classes=2)
@@ -48,12 +49,12 @@ class Moments(nn.Module):
 
     def covariance(self) -> Tensor:
         """[d, d] in float64: of samples around the mean of their class, averaged over all samples."""
-        return unfold(self.covariance_codes) * self.covariance_unit()
+        scale = self.scale()
+        return unfold(self.covariance_codes.double()).mul_(scale[:, None]).mul_(scale)
 
-    def covariance_unit(self) -> Tensor:
-        """[d, d] what a code of 1 stands for."""
-        scale = powers(self.covariance_exponents)
-        return scale[:, None] * scale * 2.0**BITS
+    def scale(self) -> Tensor:
+        """[d] what two features' product of codes is to be multiplied with, for each of the two."""
+        return torch.exp2(self.covariance_exponents.double() - BITS // 2)
 
     @torch.no_grad()
     def add(self, features: Tensor, y: Tensor) -> None:
@@ -70,17 +71,43 @@ class Moments(nn.Module):
         # the last two in one product, since the samples' differences from their mean sum to zero.
         share = (before / after.clamp(min=1)).sqrt()
         rows = features + (share[:, None] * moved - batch_means)[y]
-        squares = (self.covariance().mul_(before.sum()) + rows.T @ rows).div_(after.sum())
+        self.set_means(after, means + moved * (added / after.clamp(min=1))[:, None])
+        self.add_squares(rows / after.sum().sqrt(), before.sum() / after.sum())
 
-        self.keep(after, means + moved * (added / after.clamp(min=1))[:, None], squares)
-
-    def keep(self, counts: Tensor, means: Tensor, squares: Tensor) -> None:
-        """Note these numbers, [C], [C, d] and the covariance [d, d]."""
+    def set_means(self, counts: Tensor, means: Tensor) -> None:
+        """Note these numbers, [C] and [C, d]."""
         self.counts.copy_(counts)
         self.mean_exponents.copy_(exponents(means.abs().amax(0)))
         self.mean_codes.copy_(codes(means / powers(self.mean_exponents)))
-        self.covariance_exponents.copy_(exponents(squares.diagonal().clamp(min=0).sqrt()))
-        self.covariance_codes.copy_(codes(fold(squares / self.covariance_unit())))
+
+    def set_covariance(self, covariance: Tensor) -> None:
+        """Note this one, [d, d]."""
+        self.covariance_exponents.copy_(exponents(covariance.diagonal().clamp(min=0).sqrt()))
+        self.covariance_codes.copy_(codes(fold(covariance / self.scale()[:, None] / self.scale())))
+
+    def add_squares(self, rows: Tensor, share: Tensor) -> None:
+        """Make the covariance ``share`` of what it was, and the sum of squares of rows [n, d].
+
+        The same as setting it to that sum, but block by block on its folded codes: with small batches all time goes
+        there, and the whole matrix in float64 would take many times as long to write and read as it takes to compute.
+        """
+        codes_of, old = self.covariance_codes, self.scale()
+        half = codes_of.shape[1]
+        variance = torch.cat([codes_of[1:].diagonal(), codes_of.diagonal()]) * old.square()
+        self.covariance_exponents.copy_(exponents((share * variance + rows.square().sum(0)).sqrt()))
+        rows, factor = rows / self.scale(), share.sqrt() * old / self.scale()
+        below, below_factor = F.pad(rows, (1, 0)), F.pad(factor, (1, 0))  # folded, the lower half begins at row 1
+        (left, right), (left_factor, right_factor) = rows.split(half, 1), factor.split(half)
+        for first in (*range(0, half, BLOCK), *range(half, 2 * half + 1, BLOCK)):
+            last = min(first + BLOCK, half if first < half else 2 * half + 1)
+            block = codes_of[first:last]
+            new = (below_factor[first:last, None] * left_factor).mul_(block)
+            new = torch.addmm(new, below[:, first:last].T, left)
+            if first < half:  # here the other triangle is in the same rows
+                end = (right_factor[first:last, None] * right_factor).mul_(block)
+                end = torch.addmm(end, right[:, first:last].T, right)
+                new = new.tril_(first - 1).add_(end.triu_(first))
+            block.copy_(codes(new))
 
 
 def exponents(largest: Tensor) -> Tensor:
@@ -94,8 +121,8 @@ def powers(exponents: Tensor) -> Tensor:
 
 
 def codes(values: Tensor) -> Tensor:
-    """The nearest whole numbers that a code can be."""
-    return values.round_().clamp_(-(2.0**BITS), 2.0**BITS - 1)
+    """The nearest whole numbers."""
+    return values.round_()
 
 
 def fold(square: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Streaming statistics: linear discriminant analysis of what patches of the first images answer."""
+"""Streaming statistics: linear discriminant analysis of what fixed filters answer."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from onebyone.methods.base import BudgetOptions, Learner
 from onebyone.methods.registry import register
 from onebyone.nets import Directions, Patches
 from onebyone.options import option
+from onebyone.seeding import generator
 
 ROWS = 1000  # samples taken into the statistics at once
 
@@ -27,7 +28,7 @@ class PatchLDAOptions(BudgetOptions):
     shrinkage: float = option(
         1e-3, "share of the covariance that gives way to its mean variance, as in scikit-learn", low=1e-5, high=1
     )
-    first_samples: int = option(200, "samples the filters are made from; fewer if the budget holds fewer", low=1)
+    first_samples: int = option(200, "vectors that say what the unit of each feature is; not for images", low=1)
     patch: int = option(8, "pixels of a filter's side; at most half of the image", low=1)
     stride: int = option(1, "pixels between patches", low=1)
     threshold: float = option(1.0, "what an answer of a filter has to exceed, on either side", low=0)
@@ -37,12 +38,13 @@ class PatchLDAOptions(BudgetOptions):
 class PatchLDA(Learner[PatchLDAOptions]):
     """No network, no gradient, no stored image: class means and one covariance of what fixed filters answer.
 
-    The order of the stream does not matter, so nothing is forgotten. Filters are patches of the first samples (random
-    directions, if samples are vectors). The answer is that of linear discriminant analysis: scikit-learn's, with the
-    same features and shrinkage, gives the same scores.
+    The order of the stream does not matter, so nothing is forgotten. Filters are made for natural images in general,
+    before any is seen (for vectors: random directions). The answer is that of linear discriminant analysis:
+    scikit-learn's, with the same features and shrinkage, gives the same scores.
 
-    The first samples wait until there are enough of them, in the memory that the statistics will take: bytes in use
-    never exceed the budget. A learner that is asked before answers with the filters it would have so far.
+    Vectors have to be standardised: the first ones wait until there are enough of them to say how, in the memory that
+    the statistics will take, so that bytes in use never exceed the budget. A learner that is asked before answers with
+    those it has so far.
 
     There is no loss: ``observe`` gives zero. Larger batches give the same statistics, faster.
 
@@ -54,20 +56,28 @@ class PatchLDA(Learner[PatchLDAOptions]):
     (True, True)
     """
 
+    solution: tuple[Tensor, Tensor]
+
     def __init__(self, options: PatchLDAOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
         options = options.budgeted(spec)
         super().__init__(options, spec, seed, device)
         extractor, moments = self.parts(self.affordable())
+        extractor.fit(generator(seed, "weights"))  # drawn on the CPU: the same filters on every device
         self.extractor, self.moments = extractor.to(device), moments.to(device)
-        self.warm_up = min(options.first_samples, *(len(room) for room in self.waiting()))
-        if self.warm_up == 0:
-            raise UsageError(
-                f"budget is {options.budget} bytes, and statistics that fit into it have no place for a first sample "
-                f"of {spec.sample_bytes} to wait in; raise the budget or shrink the samples"
-            )
-        self.seen = 0  # samples so far: known without looking at a value
-        self.solution: tuple[Tensor, Tensor] | None = None
+        self.warm_up = 0 if spec.is_image else self.first_samples()
+        self.seen = 0  # samples so far, while that matters: known without looking at a value
+        self.solved = -1  # the step after which ``solution`` was found
         self.register_load_state_dict_post_hook(PatchLDA.wake)  # type: ignore[no-untyped-call]
+
+    def first_samples(self) -> int:
+        """How many vectors wait; fewer than was asked for if the budget holds fewer."""
+        fit = min(self.options.first_samples, *(len(room) for room in self.waiting()))
+        if fit == 0:
+            raise UsageError(
+                f"budget is {self.options.budget} bytes, and statistics that fit into it have no place for a first "
+                f"vector of {self.spec.sample_bytes} to wait in; raise the budget"
+            )
+        return fit
 
     def parts(self, filters: int) -> tuple[Patches | Directions, Moments]:
         """What is kept, with so many filters."""
@@ -98,7 +108,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def wake(self, keys: object = None) -> None:
         """Begin where a loaded state ends."""
         self.seen = int(self.counts.sum())
-        self.solution = None
+        self.solved = -1
 
     @torch.no_grad()
     def take_over(self, old: Self) -> None:
@@ -116,7 +126,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
             means = torch.zeros(self.moments.mean_codes.shape, dtype=torch.float64, device=self.device)
             means[: len(old.counts)] = old.moments.means()[:, columns]
             self.moments.counts[: len(old.counts)] = old.moments.counts
-            self.moments.keep(self.moments.counts, means, old.moments.covariance()[columns][:, columns])
+            self.moments.set_means(self.moments.counts, means)
+            self.moments.set_covariance(old.moments.covariance()[columns][:, columns])
         self.counts[: len(old.counts)] = old.counts
         self.steps.copy_(old.steps)
         self.wake()
@@ -124,7 +135,6 @@ class PatchLDA(Learner[PatchLDAOptions]):
     @torch.no_grad()
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
         self.count(y)
-        self.solution = None
         early = max(0, self.warm_up - self.seen)
         if early:
             for room, values in zip(self.waiting(), (x, y), strict=True):
@@ -143,11 +153,12 @@ class PatchLDA(Learner[PatchLDAOptions]):
         return room[: len(room) // size * size].reshape(-1, *shape), self.moments.mean_codes.flatten()
 
     def settle(self) -> None:
-        """Make the filters from the samples that wait, and learn from these."""
+        """Standardise by the vectors that wait, and learn from these."""
         x, y = (room[: self.warm_up].clone() for room in self.waiting())
         for room in self.waiting():
             room.zero_()
-        self.extractor.fit(self.scaled(x), self.generator)
+        assert isinstance(self.extractor, Directions)
+        self.extractor.standardise(self.scaled(x))
         self.learn(x, y.long())
 
     def learn(self, x: Tensor, y: Tensor) -> None:
@@ -170,8 +181,9 @@ class PatchLDA(Learner[PatchLDAOptions]):
         return copy.scores(x, chunk)
 
     def readout(self) -> Callable[[Tensor], Tensor]:
-        if self.solution is None:
-            self.solution = self.solve()
+        steps = int(self.steps)  # a step that is replayed as a graph moves nothing but tensors
+        if self.solved != steps:
+            self.solution, self.solved = self.solve(), steps
         weights, offsets = self.solution
         return lambda features: features.double() @ weights + offsets
 

@@ -1,4 +1,4 @@
-"""Features without a gradient: filters taken from the first samples of a stream, or random directions."""
+"""Features without a gradient: filters that are the same for every stream, or random directions."""
 
 from __future__ import annotations
 
@@ -6,45 +6,52 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onebyone.nets.leaves import dead_leaves
+
 LARGEST = 32  # pixels of the shorter side; larger images are shrunk to it
-MOST_PATCHES = 8_000  # that filters are made from
+COMPONENTS = 64  # numbers that describe a patch
+COLOUR = 16  # how much less colours vary in natural images than brightness does
+PICTURES = 200  # of dead leaves, that filters are made from
+MOST_PATCHES = 8_000  # of theirs
 CACHE = 8_000_000  # bytes of answers that a processor holds until they are averaged
 ROUNDS = 10  # in which patches are gathered around filters
-FLOOR = 0.01  # of the mean variance of patches: flatter patches than that are mostly noise
+FLOOR = 0.01  # of the variance of an image: flatter patches than that are mostly noise
 REGULARISATION = 0.1  # of the whitening; normalised patches have variance 1
 
 
 class Patches(nn.Module):
-    """How strongly typical patches of the first images occur in an image, in each of its quadrants.
+    """How strongly typical patches of natural images occur in an image, in each of its quadrants.
 
-    A patch is normalised to zero mean and unit variance; filters are what whitened patches gather around. What a filter
-    answers beyond a threshold, on either side, is averaged over each quadrant of the image and over the image and its
-    mirror image: 8 features a filter. The mirror image is seen by mirrored filters, which is the same and needs no
-    second image.
+    A patch is normalised to zero mean and unit variance, and described by the low frequencies of its cosine transform,
+    which are nearly the principal components of natural images. Filters are what whitened patches of dead leaves gather
+    around: they know nothing of the stream. What a filter answers beyond a threshold, on either side, is averaged over
+    each quadrant of the image and over the image and its mirror image; the square roots are 8 features a filter. The
+    mirror image is seen by mirrored filters, which is the same and needs no second image: a cosine of an odd frequency
+    changes its sign.
 
-    >>> images = torch.rand(20, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     >>> patches = Patches((3, 32, 32), filters=5)
-    >>> patches.fit(images, torch.Generator().manual_seed(0))
-    >>> patches(images).shape
+    >>> patches.fit(torch.Generator().manual_seed(0))
+    >>> patches(torch.rand(20, 3, 32, 32, generator=torch.Generator().manual_seed(0))).shape
     torch.Size([20, 40])
     """
 
     filters: Tensor
-    offsets: Tensor
-    floor: Tensor
+    components: Tensor
+    mirror: Tensor
     pooling: Tensor
 
     def __init__(self, shape: tuple[int, ...], filters: int, patch: int = 8, stride: int = 1, threshold: float = 1.0):
         super().__init__()
-        channels, *sides = shape
+        self.channels, *sides = shape
         shrink = max(1.0, min(sides) / LARGEST)
         self.size = (round(sides[0] / shrink), round(sides[1] / shrink))
         self.patch = min(patch, (min(self.size) + 1) // 2)
         self.stride = stride
         self.threshold = threshold
-        self.register_buffer("filters", torch.zeros(filters, channels, self.patch, self.patch, dtype=torch.float16))
-        self.register_buffer("offsets", torch.zeros(filters))
-        self.register_buffer("floor", torch.zeros(()))
+        components, mirror = cosines(self.channels, self.patch)
+        self.register_buffer("components", components, persistent=False)
+        self.register_buffer("mirror", mirror, persistent=False)
+        self.register_buffer("filters", torch.zeros(filters, len(components), dtype=torch.float16))
         places = [(side - self.patch) // stride + 1 for side in self.size]
         each = torch.eye(places[0] * places[1]).reshape(-1, *places)
         quadrants = F.adaptive_avg_pool2d(each, (min(2, places[0]), min(2, places[1])))  # what each place adds to each
@@ -53,23 +60,14 @@ class Patches(nn.Module):
         self.count = filters
         self.width = 2 * filters * self.pooling.shape[1]
 
-    def fit(self, x: Tensor, generator: torch.Generator) -> None:
-        """Take the filters from images [n, c, h, w], as numbers."""
-        x = self.shrunk(x)
-        patches = F.unfold(x, self.patch).mT.flatten(0, 1).double()
-        patches = patches[torch.randperm(len(patches), generator=generator, device=x.device)[:MOST_PATCHES]]
-        patches = patches - patches.mean(1, keepdim=True)
-        variance = patches.square().mean(1, keepdim=True)
-        floor = (FLOOR * variance.mean()).clamp(min=1e-12)
-        patches = patches / (variance + floor).sqrt()
-        mean = patches.mean(0)
-        values, vectors = torch.linalg.eigh((patches - mean).T @ (patches - mean) / len(patches))
-        whitening = vectors / (values.clamp(min=0) + REGULARISATION).sqrt() @ vectors.T
-        white = (patches - mean) @ whitening
-        filters = clusters(white, len(self.filters)) * white.norm(dim=1).mean() @ whitening
-        self.filters.copy_(filters.reshape(self.filters.shape))
-        self.offsets.copy_(self.filters.double().flatten(1) @ mean)
-        self.floor.copy_(floor)
+    def fit(self, generator: torch.Generator) -> None:
+        """Make the filters."""
+        described = self.described(dead_leaves(PICTURES, self.channels, 4 * self.patch, generator)).flatten(0, 1)
+        described = described[described.norm(dim=1) > 1e-3].double()  # within a leaf there is nothing to describe
+        described = described[torch.randperm(len(described), generator=generator)[:MOST_PATCHES]]
+        deviation = (described.square().mean(0) + REGULARISATION).sqrt()
+        white = described / deviation
+        self.filters.copy_(clusters(white, self.count) * white.norm(dim=1).mean() / deviation)
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, c, h, w] images, as numbers -> [n, d] features."""
@@ -78,35 +76,56 @@ class Patches(nn.Module):
         return torch.cat([self.pooled(part) for part in x.split(chunk)])
 
     def pooled(self, x: Tensor) -> Tensor:
-        x = self.shrunk(x).contiguous(memory_format=torch.channels_last)
-        square = x.square().mean(1, keepdim=True)
-        mean, square = (F.avg_pool2d(v, self.patch, self.stride) for v in (x.mean(1, keepdim=True), square))
-        contrast = ((square - mean.square()).clamp(min=0) + self.floor).rsqrt().flatten(1)[..., None]
-        filters = self.filters.to(x.dtype)
-        filters = filters - filters.mean((1, 2, 3), keepdim=True)  # blind to the mean of a patch, but for rounding
-        filters = torch.cat([filters, filters.flip(3)]).contiguous(memory_format=torch.channels_last)
-        answers = F.conv2d(x, filters, stride=self.stride).permute(0, 2, 3, 1).flatten(1, 2)  # [n, places, 2 x filters]
-        answers = torch.addcmul(-self.offsets.repeat(2), answers, contrast)
+        filters = self.filters.to(self.components)
+        x = x if x.shape[2:] == self.size else F.adaptive_avg_pool2d(x, self.size)
+        answers = self.described(x) @ torch.cat([filters, filters * self.mirror]).T  # [n, places, 2 x filters]
 
         def pool(answers: Tensor) -> Tensor:
             plain, mirrored = answers.tensor_split(2, 2)
             return self.pooling[0] @ plain + self.pooling[1] @ mirrored
 
-        # Weights of a region sum to one, so a threshold is as well taken from the average: less to compute.
-        above = pool(answers.clamp(min=self.threshold)) - self.threshold
-        below = -self.threshold - pool(answers.clamp_(max=-self.threshold))
-        return torch.cat([above, below], 2).flatten(1)
+        answers = F.softshrink(answers, self.threshold)
+        above, below = pool(answers.clamp(min=0)), pool(answers.clamp_(max=0).neg_())
+        return torch.cat([above, below], 2).flatten(1).sqrt()  # whose distribution is less skewed
 
-    def shrunk(self, x: Tensor) -> Tensor:
-        """Images of the size that is looked at, around zero: squares of numbers far from it would lose their digits."""
-        x = x if x.shape[2:] == self.size else F.adaptive_avg_pool2d(x, self.size)
-        return x - x.mean((1, 2, 3), keepdim=True)
+    def described(self, x: Tensor) -> Tensor:
+        """[n, c, h, w] -> [n, places, components]: every patch, normalised."""
+        x = x - x.mean((1, 2, 3), keepdim=True)  # squares of numbers far from zero would lose their digits
+        x = x.contiguous(memory_format=torch.channels_last)
+        square = x.square().mean(1, keepdim=True)
+        floor = (FLOOR * square.mean((1, 2, 3), keepdim=True)).clamp(min=1e-12)
+        mean, square = (F.avg_pool2d(v, self.patch, self.stride) for v in (x.mean(1, keepdim=True), square))
+        contrast = (square - mean.square()).clamp(min=0) + floor
+        described = F.conv2d(x, self.components, stride=self.stride) * contrast.rsqrt()
+        return described.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+def cosines(channels: int, side: int) -> tuple[Tensor, Tensor]:
+    """[k, c, side, side] the waves that vary most in patches of natural images, and [k] their signs in a mirror.
+
+    They are those of the cosine transform along channels, rows and columns. In natural images the variance of a wave
+    falls with the square of its frequency, and along channels by more. The mean of a patch is left out.
+
+    >>> waves, mirror = cosines(1, 2)
+    >>> (2 * waves.flatten(1)).round().tolist(), mirror.tolist()
+    ([[1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0], [1.0, -1.0, -1.0, 1.0]], [-1.0, 1.0, -1.0])
+    """
+
+    def waves(size: int) -> Tensor:
+        wave = torch.cos(torch.pi / size * torch.arange(size)[:, None] * (torch.arange(size) + 0.5))
+        return F.normalize(wave)
+
+    every = torch.einsum("ai,bj,ck->abcijk", waves(channels), waves(side), waves(side))
+    colour, row, column = torch.meshgrid(torch.arange(channels), *[torch.arange(side)] * 2, indexing="ij")
+    rarity = (row.square() + column.square()) * torch.where(colour == 0, 1, COLOUR)
+    order = rarity.flatten().argsort(stable=True)[1 if channels * side > 1 else 0 :][:COMPONENTS]
+    return every.flatten(0, 2)[order].contiguous(), 1.0 - 2 * (column.flatten()[order] % 2)
 
 
 def clusters(points: Tensor, count: int) -> Tensor:
     """[count, d] unit vectors that the directions of points [n, d] gather around, a direction and its opposite alike.
 
-    Patches as they come would be filters too, but much alike, and of one class if the stream begins with one.
+    Patches as they come would be filters too, but much alike.
 
     >>> clusters(torch.tensor([[2.0, 0.0], [0.0, 1.0], [-3.0, 0.0]]), 2).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -130,7 +149,8 @@ class Directions(nn.Module):
 
     >>> vectors = torch.rand(20, 6, generator=torch.Generator().manual_seed(0))
     >>> directions = Directions((6,), filters=5)
-    >>> directions.fit(vectors, torch.Generator().manual_seed(0))
+    >>> directions.fit(torch.Generator().manual_seed(0))
+    >>> directions.standardise(vectors)
     >>> directions(vectors).shape
     torch.Size([20, 10])
     """
@@ -150,14 +170,17 @@ class Directions(nn.Module):
         self.count = filters
         self.width = 2 * filters
 
-    def fit(self, x: Tensor, generator: torch.Generator) -> None:
-        """Draw the directions, and standardise by vectors [n, features]."""
+    def fit(self, generator: torch.Generator) -> None:
+        """Draw the directions."""
+        draw = torch.randn(self.filters.shape, generator=generator)
+        self.filters.copy_(draw / len(draw) ** 0.5)  # so that answers have about unit variance
+        self.thresholds.uniform_(-1, 1, generator=generator)
+
+    def standardise(self, x: Tensor) -> None:
+        """Take zero and one from vectors [n, features]."""
         deviation, mean = torch.std_mean(x.double(), 0, correction=0)
         self.mean.copy_(mean)
         self.deviation.copy_(deviation.where(deviation > 0, 1.0))  # a feature that does not vary has no unit
-        draw = torch.randn(self.filters.shape, generator=generator, device=x.device)
-        self.filters.copy_(draw / len(draw) ** 0.5)  # so that answers have about unit variance
-        self.thresholds.uniform_(-1, 1, generator=generator)
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, features] -> [n, d] features."""
