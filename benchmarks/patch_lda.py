@@ -1,13 +1,14 @@
-"""What `patch-lda` reaches with the bytes of the paper's memories, what it costs, and whether order matters.
+"""What `patch-lda` reaches with the bytes of the paper's memories, what it costs, and what each part of it brings.
 
-    python benchmarks/patch_lda.py accuracy --data-dir DIR [--dataset cifar100] [--memory 5 20 50 100] [--set patch=6]
+    python benchmarks/patch_lda.py accuracy --data-dir DIR [--dataset cifar100] [--memory 5 20] [--seeds 5] [--jobs 8]
     python benchmarks/patch_lda.py orders   --data-dir DIR [--memory 100] [--orders 10]
+    python benchmarks/patch_lda.py ablation --data-dir DIR [--memory 20] [--seeds 3]
     python benchmarks/patch_lda.py speed    [--memory 5 20 50 100] [--threads 2]
 
-M stands for the bytes of M images a class. Accuracies are on a held-out tenth of the training set; `--test` takes the
-test set instead, for the last run, with everything chosen before. `--samples` learns from fewer, to explore.
-Every accuracy is a row of results/statistics/held-out.csv (test.csv). Statistics do not depend on the size of batches,
-and large ones are faster, so batches have 500 samples here.
+M stands for the bytes of M images a class. Accuracies are on a held-out tenth of the training set; `accuracy --test`
+takes the test set instead, for the last run, with everything chosen before. Every run is a row of a table in
+results/statistics: held-out.csv or test.csv, orders.csv, ablation.csv. `--jobs` are processes of one thread each.
+Statistics do not depend on the size of batches, and large ones are faster, so batches have 500 samples here.
 """
 
 from __future__ import annotations
@@ -15,62 +16,239 @@ from __future__ import annotations
 import argparse
 import csv
 import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from onebyone import Dataset, Spec, class_incremental, create, load
 from onebyone.evaluation import measure_cost
+from onebyone.experiments.config import RunConfig
+from onebyone.experiments.run import run
+from onebyone.memory import Moments
 from onebyone.methods.patch_lda import PatchLDA, PatchLDAOptions
+from onebyone.nets import Patches, patches
 from onebyone.options import parse
 
 RESULTS = Path(__file__).parent.parent / "results" / "statistics"
 BATCH = 500
+Row = dict[str, Any]
 
 
 def budget(memory: int, spec: Spec) -> int:
     return memory * spec.num_classes * torch.Size(spec.shape).numel()
 
 
-def make(spec: Spec, memory: int, options: dict[str, str], seed: int = 0, device: str = "cpu") -> PatchLDA:
+def make(spec: Spec, memory: int, options: dict[str, str], seed: int = 0, kind: type[PatchLDA] = PatchLDA) -> PatchLDA:
     texts = {"budget": str(budget(memory, spec)), **options}
-    return PatchLDA(parse(PatchLDAOptions, texts), spec, seed, device)
+    return kind(parse(PatchLDAOptions, texts), spec, seed)
 
 
-def learn(data: Dataset, memory: int, arguments: argparse.Namespace, seed: int = 0) -> dict[str, Any]:
-    """One class at a time, in label order for seed 0 and in a random one for others; a row of the table."""
-    options = dict(text.split("=") for text in arguments.set)
+@cache
+def data(dataset: str, folder: Path | None, test: bool = False) -> Dataset:
+    found = load(dataset, folder)
+    return found if test else found.held_out()
+
+
+def final_accuracy(learner: PatchLDA, found: Dataset, order: int) -> float:
+    """In percent, after one pass over classes one at a time: by label for order 0, else in an order of that seed."""
     stream = class_incremental(
-        data.train_y, data.num_classes, order="random" if seed else "label", batch_size=BATCH, seed=seed
+        found.train_y, found.num_classes, order="random" if order else "label", batch_size=BATCH, seed=order
     )
-    keep = (arguments.samples or len(data.train_y)) / len(data.train_y)
-    learner = make(data.spec, memory, options, seed, arguments.device)
-    started = time.perf_counter()
-    for task in stream.tasks:
-        for index in task.indices[: round(keep * len(task.indices))].split(BATCH):
-            learner.observe(data.train_x[index], data.train_y[index])
-    seconds = time.perf_counter() - started
-    right = learner.predict(data.test_x) == data.test_y
-    row = {
-        "dataset": data.name,
-        "first_class": stream.tasks[0].classes[0],
-        "seed": seed,
-        "samples": int(learner.counts.sum()),
+    for index in stream:
+        learner.observe(found.train_x[index], found.train_y[index])
+    return 100 * (learner.predict(found.test_x) == found.test_y).double().mean().item()
+
+
+def accurate(dataset: str, folder: Path, test: bool, options: dict[str, str], job: tuple[int, int, int]) -> Row:
+    """A run as the command line would do it, examined after every task."""
+    memory, classes_per_task, seed = job
+    found = data(dataset, folder, test)
+    config = RunConfig(
+        method="patch-lda",
+        dataset=dataset,
+        classes_per_task=classes_per_task,
+        seed=seed,
+        device="cpu",
+        batch_size=BATCH,
+        options={"budget": budget(memory, found.spec), **options},
+    )
+    result = run(config, data=found)
+    return {
+        "dataset": dataset,
         "M": memory,
-        "bytes": learner.memory_bytes,
-        "features": learner.extractor.width,
-        "filters": len(learner.extractor.filters),
-        "options": " ".join(arguments.set),
-        "accuracy": round(100 * right.double().mean().item(), 2),
-        "seconds": round(seconds, 1),
+        "classes_per_task": classes_per_task,
+        "seed": seed,
+        "options": " ".join(f"{name}={value}" for name, value in options.items()),
+        "bytes": result.cost.memory_bytes,
+        "mflop": round(result.cost.flops / 1e6, 1),
+        "accuracy": round(100 * result.accuracy, 2),
+        "forgetting": round(100 * (result.forgetting or 0), 2),
+        "seconds": round(result.seconds["training"], 1),
     }
-    print("  ".join(f"{name} {value}" for name, value in row.items() if value != ""), flush=True)
-    note(row, "test" if arguments.test else "held-out")
-    return row
 
 
-def note(row: dict[str, Any], name: str) -> None:
+def ordered(dataset: str, folder: Path, options: dict[str, str], job: tuple[int, int]) -> Row:
+    """The same samples and the same learner in another order of classes."""
+    memory, order = job
+    found = data(dataset, folder)
+    accuracy = final_accuracy(make(found.spec, memory, options), found, order)
+    return {"dataset": dataset, "M": memory, "order": order, "accuracy": round(accuracy, 2)}
+
+
+class NoWhitening(Patches):
+    def fit(self, generator: torch.Generator) -> None:
+        super().fit(generator)
+        pictures = patches.dead_leaves(patches.PICTURES, self.channels, 4 * self.patch, generator)
+        described = self.described(pictures).flatten(0, 1)
+        described = described[described.norm(dim=1) > 1e-3]
+        described = described[torch.randperm(len(described), generator=generator)[: patches.MOST_PATCHES]].double()
+        unit = described.square().mean().sqrt()
+        self.filters.copy_(patches.clusters(described, self.count) * (described / unit).norm(dim=1).mean() / unit)
+
+
+class NoGathering(Patches):
+    def fit(self, generator: torch.Generator) -> None:
+        before, patches.ROUNDS = patches.ROUNDS, 0
+        super().fit(generator)
+        patches.ROUNDS = before
+
+
+class NoLeaves(Patches):
+    """Filters from noise: directions that nothing prefers."""
+
+    def fit(self, generator: torch.Generator) -> None:
+        before, patches.dead_leaves = patches.dead_leaves, noise
+        super().fit(generator)
+        patches.dead_leaves = before
+
+
+def noise(count: int, channels: int, side: int, generator: torch.Generator) -> Tensor:
+    return torch.randn(count, channels, side, side, generator=generator)
+
+
+class NoContrast(Patches):
+    """Patches in units of their image instead of their own."""
+
+    def described(self, x: Tensor) -> Tensor:
+        x = x - x.mean((1, 2, 3), keepdim=True)
+        x = x / (x.square().mean((1, 2, 3), keepdim=True) + 1e-12).sqrt()
+        described = nn.functional.conv2d(x, self.components, stride=self.stride)
+        return described.permute(0, 2, 3, 1).flatten(1, 2)
+
+
+class OneSide(Patches):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.width //= 2
+
+    def pooled(self, x: Tensor) -> Tensor:
+        return super().pooled(x).unflatten(1, (-1, 2, self.count))[:, :, 0].flatten(1)
+
+
+class WholeImage(Patches):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.width //= self.pooling.shape[1]
+        self.pooling = self.pooling.mean(1, keepdim=True)
+
+
+class NoMirror(Patches):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.pooling = torch.stack([2 * self.pooling[0], torch.zeros_like(self.pooling[1])])
+
+
+class NoRoot(Patches):
+    def pooled(self, x: Tensor) -> Tensor:
+        return super().pooled(x).square()
+
+
+class Means(Moments):
+    """Without the covariance, whose bytes then go into filters."""
+
+    def __init__(self, width: int, num_classes: int) -> None:
+        super().__init__(width, num_classes)
+        del self.covariance_codes, self.covariance_exponents
+
+    def add_squares(self, rows: Tensor, share: Tensor) -> None:
+        pass
+
+
+class NearestMean(PatchLDA):
+    def parts(self, filters: int) -> tuple[Any, Moments]:
+        extractor, _ = super().parts(filters)
+        return extractor, Means(extractor.width, self.spec.num_classes)
+
+    def solve(self) -> tuple[Tensor, Tensor]:
+        means = self.moments.means()
+        return means.T, -means.square().sum(1) / 2
+
+
+def with_patches(kind: type[Patches]) -> type[PatchLDA]:
+    class Ablated(PatchLDA):
+        def parts(self, filters: int) -> tuple[Any, Moments]:
+            options = self.options
+            extractor = kind(self.spec.shape, filters, options.patch, options.stride, options.threshold)
+            return extractor, Moments(extractor.width, self.spec.num_classes)
+
+    return Ablated
+
+
+ABLATIONS: dict[str, tuple[Callable[[], type[PatchLDA]], dict[str, str]]] = {
+    "nothing": (lambda: PatchLDA, {}),
+    "dead leaves -> noise": (partial(with_patches, NoLeaves), {}),
+    "whitening": (partial(with_patches, NoWhitening), {}),
+    "gathering -> patches as they come": (partial(with_patches, NoGathering), {}),
+    "contrast of a patch -> of its image": (partial(with_patches, NoContrast), {}),
+    "two sides -> one": (partial(with_patches, OneSide), {}),
+    "threshold": (lambda: PatchLDA, {"threshold": "0"}),
+    "square root": (partial(with_patches, NoRoot), {}),
+    "quadrants -> whole image": (partial(with_patches, WholeImage), {}),
+    "mirrored views": (partial(with_patches, NoMirror), {}),
+    "every place -> every second (stride 2)": (lambda: PatchLDA, {"stride": "2"}),
+    "shrinkage -> the least, 1e-5": (lambda: PatchLDA, {"shrinkage": "1e-5"}),
+    "covariance -> none (nearest mean)": (lambda: NearestMean, {}),
+}
+
+
+def ablated(dataset: str, folder: Path, job: tuple[int, str, int]) -> Row:
+    memory, removed, seed = job
+    found = data(dataset, folder)
+    kind, options = ABLATIONS[removed]
+    learner = make(found.spec, memory, options, seed, kind())
+    return {
+        "dataset": dataset,
+        "M": memory,
+        "removed": removed,
+        "seed": seed,
+        "bytes": learner.memory_bytes,
+        "filters": learner.extractor.count,
+        "features": learner.extractor.width,
+        "accuracy": round(final_accuracy(learner, found, order=0), 2),
+    }
+
+
+def spread(work: Callable[[Any], Row], jobs: Iterable[Any], arguments: argparse.Namespace, table: str) -> list[Row]:
+    """Do all jobs in processes of one thread each, and note every row as it comes."""
+    rows = []
+    with ProcessPoolExecutor(
+        arguments.jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
+    ) as pool:
+        for row in pool.map(work, jobs):
+            print("  ".join(f"{name} {value}" for name, value in row.items() if value != ""), flush=True)
+            note(row, table)
+            rows.append(row)
+    return rows
+
+
+def note(row: Row, name: str) -> None:
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.csv"
     fresh = not path.exists()
@@ -81,16 +259,16 @@ def note(row: dict[str, Any], name: str) -> None:
         writer.writerow(row)
 
 
-def speed(memory: int, arguments: argparse.Namespace) -> None:
-    """CIFAR-10's shapes, filled with noise: time does not depend on what is seen."""
-    spec = Spec((3, 32, 32), 10)
+def speed(memory: int, batch: int, arguments: argparse.Namespace) -> None:
+    """The data set's shapes, filled with noise: time does not depend on what is seen."""
+    spec = Spec((3, 32, 32), 100 if arguments.dataset == "cifar100" else 10)
     generator = torch.Generator().manual_seed(0)
-    x = torch.randint(0, 256, (BATCH, *spec.shape), dtype=torch.uint8, generator=generator)
-    y = torch.randint(10, (BATCH,), generator=generator)
-    learner = make(spec, memory, dict(text.split("=") for text in arguments.set))
+    x = torch.randint(0, 256, (batch, *spec.shape), dtype=torch.uint8, generator=generator)
+    y = torch.randint(spec.num_classes, (batch,), generator=generator)
+    learner = make(spec, memory, arguments.options)
     learner.observe(x, y)
     times, busy, begun = [], time.process_time(), time.perf_counter()
-    for _ in range(arguments.rounds):
+    for _ in range(max(3, 5000 // batch)):
         started = time.perf_counter()
         learner.observe(x, y)
         times.append(time.perf_counter() - started)
@@ -98,43 +276,68 @@ def speed(memory: int, arguments: argparse.Namespace) -> None:
     started = time.perf_counter()
     learner.solve()
     solved = time.perf_counter() - started
-    own, er = measure_cost(learner, BATCH).flops, measure_cost(create("er", spec)).flops
+    own, er = measure_cost(learner, batch).flops, measure_cost(create("er", spec)).flops
     print(
-        f"M = {memory:3}: {learner.extractor.width} features, at best {BATCH / min(times):,.0f} images a second "
-        f"({got:.0%} of the CPU asked for), solving {1000 * solved:.0f} ms, {own / 1e6:.0f} MFLOP a sample, "
-        f"{own / er:.1%} of ER's"
+        f"M = {memory:3}, batches of {batch}: {learner.extractor.width} features, at best "
+        f"{batch / min(times):,.0f} images a second ({got:.0%} of the CPU asked for), solving {1000 * solved:.0f} ms, "
+        f"{own / 1e6:.1f} MFLOP a sample, {own / er:.1%} of ER's",
+        flush=True,
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["accuracy", "orders", "speed"])
+    parser.add_argument("what", choices=["accuracy", "orders", "ablation", "speed"])
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--data-dir", type=Path)
-    parser.add_argument("--memory", type=int, nargs="+", default=[5, 20, 50, 100], metavar="M")
-    parser.add_argument("--samples", type=int, help="learn from so many only")
-    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="options of patch-lda")
+    parser.add_argument("--memory", type=int, nargs="+", metavar="M", help="20 for ablation, 5 20 50 100 for others")
+    parser.add_argument("--classes-per-task", type=int, nargs="+", default=[1], metavar="S")
+    parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--orders", type=int, default=10)
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--device", default="cpu", help="of accuracy and orders; speed is that of the CPU")
-    parser.add_argument("--test", action="store_true", help="examine on the test set: once, at the end")
+    parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="options of patch-lda")
+    parser.add_argument("--jobs", type=int, default=1, help="runs at once")
+    parser.add_argument("--threads", type=int, default=2, help="of speed")
+    parser.add_argument("--test", action="store_true", help="accuracy on the test set: once, at the end")
     arguments = parser.parse_args()
-    torch.set_num_threads(arguments.threads)
-    if arguments.what == "speed":
-        for memory in arguments.memory:
-            speed(memory, arguments)
-        return
-    data = load(arguments.dataset, arguments.data_dir)
-    data = (data if arguments.test else data.held_out()).to(arguments.device)
-    for memory in arguments.memory:
-        if arguments.what == "accuracy":
-            learn(data, memory, arguments)
-        else:
-            found = [learn(data, memory, arguments, seed)["accuracy"] for seed in range(1, arguments.orders + 1)]
-            print(
-                f"M = {memory}: {len(found)} class orders, {min(found)} to {max(found)}: {max(found) - min(found):.2f}"
-            )
+    if arguments.test and arguments.what != "accuracy":
+        parser.error("only accuracy is for the test set")
+    arguments.options = options = dict(text.split("=") for text in arguments.set)
+    dataset, folder, seeds = arguments.dataset, arguments.data_dir, range(arguments.seeds)
+    memories = arguments.memory or ([20] if arguments.what == "ablation" else [5, 20, 50, 100])
+    match arguments.what:
+        case "speed":
+            torch.set_num_threads(arguments.threads)
+            for memory in memories:
+                for batch in (10, BATCH):
+                    speed(memory, batch, arguments)
+        case "accuracy":
+            jobs = [(m, s, seed) for m in reversed(memories) for s in arguments.classes_per_task for seed in seeds]
+            work = partial(accurate, dataset, folder, arguments.test, options)
+            rows = spread(work, jobs, arguments, "test" if arguments.test else "held-out")
+            for m in memories:
+                for s in arguments.classes_per_task:
+                    found = [row for row in rows if (row["M"], row["classes_per_task"]) == (m, s)]
+                    accuracy, forgetting = (fmean(row[name] for row in found) for name in ("accuracy", "forgetting"))
+                    print(f"| {dataset} | M = {m} | {s} a task | {accuracy:.1f} | forgetting {forgetting:.1f} |")
+        case "orders":
+            jobs = [(m, order) for m in memories for order in range(1, arguments.orders + 1)]
+            rows = spread(partial(ordered, dataset, folder, options), jobs, arguments, "orders")
+            for m in memories:
+                found = [row["accuracy"] for row in rows if row["M"] == m]
+                print(f"M = {m}: {len(found)} orders, {min(found)} to {max(found)}: {max(found) - min(found):.2f}")
+        case "ablation":
+            jobs = [(m, removed, seed) for m in memories for removed in ABLATIONS for seed in seeds]
+            rows = spread(partial(ablated, dataset, folder), jobs, arguments, "ablation")
+            for m in memories:
+                print(f"| removed ({dataset}, M = {m}) | features | accuracy | cost in points |\n|---|---|---|---|")
+                of = {
+                    removed: [row for row in rows if (row["M"], row["removed"]) == (m, removed)]
+                    for removed in ABLATIONS
+                }
+                accuracy = {removed: fmean(row["accuracy"] for row in found) for removed, found in of.items()}
+                for removed, reached in accuracy.items():
+                    cost = accuracy["nothing"] - reached
+                    print(f"| {removed} | {of[removed][0]['features']} | {reached:.1f} | {cost:.1f} |")
 
 
 if __name__ == "__main__":
