@@ -106,7 +106,7 @@ class NoWhitening(Patches):
     def fit(self, generator: torch.Generator) -> None:
         super().fit(generator)
         pictures = patches.dead_leaves(patches.PICTURES, self.channels, 4 * self.patch, generator)
-        described = self.described(pictures).flatten(0, 1)
+        described = self.described(pictures).permute(0, 2, 3, 1).flatten(0, 2)
         described = described[described.norm(dim=1) > 1e-3]
         described = described[torch.randperm(len(described), generator=generator)[: patches.MOST_PATCHES]].double()
         unit = described.square().mean().sqrt()
@@ -139,8 +139,7 @@ class NoContrast(Patches):
     def described(self, x: Tensor) -> Tensor:
         x = x - x.mean((1, 2, 3), keepdim=True)
         x = x / (x.square().mean((1, 2, 3), keepdim=True) + 1e-12).sqrt()
-        described = nn.functional.conv2d(x, self.components, stride=self.stride)
-        return described.permute(0, 2, 3, 1).flatten(1, 2)
+        return nn.functional.conv2d(x, self.components, stride=self.stride)
 
 
 class OneSide(Patches):

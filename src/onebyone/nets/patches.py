@@ -62,7 +62,8 @@ class Patches(nn.Module):
 
     def fit(self, generator: torch.Generator) -> None:
         """Make the filters."""
-        described = self.described(dead_leaves(PICTURES, self.channels, 4 * self.patch, generator)).flatten(0, 1)
+        described = self.described(dead_leaves(PICTURES, self.channels, 4 * self.patch, generator))
+        described = described.permute(0, 2, 3, 1).flatten(0, 2)
         described = described[described.norm(dim=1) > 1e-3].double()  # within a leaf there is nothing to describe
         described = described[torch.randperm(len(described), generator=generator)[:MOST_PATCHES]]
         deviation = (described.square().mean(0) + REGULARISATION).sqrt()
@@ -77,27 +78,31 @@ class Patches(nn.Module):
 
     def pooled(self, x: Tensor) -> Tensor:
         filters = self.filters.to(self.components)
+        filters = torch.cat([filters, filters * self.mirror])[:, :, None, None]
         x = x if x.shape[2:] == self.size else F.adaptive_avg_pool2d(x, self.size)
-        answers = self.described(x) @ torch.cat([filters, filters * self.mirror]).T  # [n, places, 2 x filters]
+        # A product of matrices, but convolutions of this kind are faster on some processors.
+        answers = F.conv2d(self.described(x), filters).permute(0, 2, 3, 1).flatten(1, 2)  # [n, places, 2 x filters]
 
         def pool(answers: Tensor) -> Tensor:
             plain, mirrored = answers.tensor_split(2, 2)
             return self.pooling[0] @ plain + self.pooling[1] @ mirrored
 
         answers = F.softshrink(answers, self.threshold)
-        above, below = pool(answers.clamp(min=0)), pool(answers.clamp_(max=0).neg_())
+        above, below = pool(answers.clamp(min=0)), -pool(answers.clamp_(max=0))
         return torch.cat([above, below], 2).flatten(1).sqrt()  # whose distribution is less skewed
 
     def described(self, x: Tensor) -> Tensor:
-        """[n, c, h, w] -> [n, places, components]: every patch, normalised."""
+        """[n, c, h, w] -> [n, components, rows, columns]: every patch, normalised."""
         x = x - x.mean((1, 2, 3), keepdim=True)  # squares of numbers far from zero would lose their digits
-        x = x.contiguous(memory_format=torch.channels_last)
-        square = x.square().mean(1, keepdim=True)
-        floor = (FLOOR * square.mean((1, 2, 3), keepdim=True)).clamp(min=1e-12)
-        mean, square = (F.avg_pool2d(v, self.patch, self.stride) for v in (x.mean(1, keepdim=True), square))
+        mean, square = (self.window_mean(v.mean(1)) for v in (x, x.square()))
+        floor = (FLOOR * x.square().mean((1, 2, 3))).clamp(min=1e-12)[:, None, None]
         contrast = (square - mean.square()).clamp(min=0) + floor
-        described = F.conv2d(x, self.components, stride=self.stride) * contrast.rsqrt()
-        return described.permute(0, 2, 3, 1).flatten(1, 2)
+        x = x.contiguous(memory_format=torch.channels_last)
+        return F.conv2d(x, self.components, stride=self.stride) * contrast.rsqrt()[:, None]
+
+    def window_mean(self, x: Tensor) -> Tensor:
+        """[n, h, w] -> [n, rows, columns]: the mean of every patch; average pooling is slower with one channel."""
+        return x.unfold(1, self.patch, self.stride).mean(-1).unfold(2, self.patch, self.stride).mean(-1)
 
 
 def cosines(channels: int, side: int) -> tuple[Tensor, Tensor]:
