@@ -193,8 +193,8 @@ class NearestMean(PatchLDA):
 def with_patches(kind: type[Patches]) -> type[PatchLDA]:
     class Ablated(PatchLDA):
         def parts(self, filters: int) -> tuple[Any, Moments]:
-            options = self.options
-            extractor = kind(self.spec.shape, filters, options.patch, options.stride, options.threshold)
+            whole, _ = super().parts(filters)
+            extractor = kind(self.spec.shape, filters, whole.patch, whole.stride, whole.threshold)
             return extractor, Moments(extractor.width, self.spec.num_classes)
 
     return Ablated

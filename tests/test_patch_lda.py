@@ -290,6 +290,11 @@ def test_vectors_are_standardised_by_the_first_ones() -> None:
     assert constant(torch.ones(2, 3)).isfinite().all()
 
 
+@pytest.mark.parametrize(("options", "stride"), [({}, 1), ({"budget": 2_000_000}, 2), ({"stride": 3}, 3)], ids=str)
+def test_many_filters_look_at_fewer_places(digits: Dataset, options: dict[str, int], stride: int) -> None:
+    assert make(digits.spec, **options).extractor.stride == stride
+
+
 def test_operations_are_those_of_a_step() -> None:
     """Components, answers of filters and mirrored ones, their averages, class sums, and squares where they are kept."""
     learner = make(Spec((1, 8, 8), 10))

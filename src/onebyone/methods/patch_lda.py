@@ -20,6 +20,7 @@ from onebyone.nets import Directions, Patches
 from onebyone.options import option
 from onebyone.seeding import generator
 
+MEGABYTE = 1_000_000
 ROWS = 1000  # samples taken into the statistics at once
 
 
@@ -30,7 +31,7 @@ class PatchLDAOptions(BudgetOptions):
     )
     first_samples: int = option(200, "vectors that say what the unit of each feature is; not for images", low=1)
     patch: int = option(8, "pixels of a filter's side; at most half of the image", low=1)
-    stride: int = option(1, "pixels between patches", low=1)
+    stride: int = option(0, "pixels between patches; 0: 1 if the budget is below a megabyte, else 2, for speed", low=0)
     threshold: float = option(1.0, "what an answer of a filter has to exceed, on either side", low=0)
 
 
@@ -84,7 +85,9 @@ class PatchLDA(Learner[PatchLDAOptions]):
         options, shape = self.options, self.spec.shape
         extractor: Patches | Directions
         if self.spec.is_image:
-            extractor = Patches(shape, filters, options.patch, options.stride, options.threshold)
+            # By the budget and not the filters, of which there are fewer when room for classes grows.
+            stride = options.stride or (1 if options.budget < MEGABYTE else 2)
+            extractor = Patches(shape, filters, options.patch, stride, options.threshold)
         else:
             extractor = Directions(shape, filters)
         return extractor, Moments(extractor.width, self.spec.num_classes)
