@@ -21,13 +21,17 @@ from onebyone.options import option
 from onebyone.seeding import generator
 
 MEGABYTE = 1_000_000
+LEAST = 1e-3  # of shrinkage, however many samples there are: features are not normally distributed
 ROWS = 1000  # samples taken into the statistics at once
 
 
 @dataclass(frozen=True, kw_only=True)
 class PatchLDAOptions(BudgetOptions):
     shrinkage: float = option(
-        1e-3, "share of the covariance that gives way to its mean variance, as in scikit-learn", low=1e-5, high=1
+        0.0,
+        "share of the covariance that gives way to its mean variance, as in scikit-learn; 0: by the number of samples",
+        low=0,
+        high=1,
     )
     first_samples: int = option(200, "vectors that say what the unit of each feature is; not for images", low=1)
     patch: int = option(8, "pixels of a filter's side; at most half of the image", low=1)
@@ -63,7 +67,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
         options = options.budgeted(spec)
         super().__init__(options, spec, seed, device)
         extractor, moments = self.parts(self.affordable())
-        extractor.fit(generator(seed, "weights"))  # drawn on the CPU: the same filters on every device
+        if self.device.type != "meta":  # where only shapes are asked for
+            extractor.fit(generator(seed, "weights"))  # drawn on the CPU: the same filters on every device
         self.extractor, self.moments = extractor.to(device), moments.to(device)
         self.warm_up = 0 if spec.is_image else self.first_samples()
         self.seen = 0  # samples so far, while that matters: known without looking at a value
@@ -192,13 +197,27 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     def solve(self) -> tuple[Tensor, Tensor]:
         """[d, C] and [C]: linear discriminant analysis with the classes as frequent as they were."""
-        means, covariance, share = self.moments.means(), self.moments.covariance(), self.options.shrinkage
+        means, covariance = self.moments.means(), self.moments.covariance()
+        share = self.options.shrinkage or oracle_shrinkage(covariance, self.counts.sum()).clamp(min=LEAST)
         variance = covariance.diagonal().mean()
         covariance *= 1 - share
         covariance.diagonal().add_((share * variance).where(variance > 0, 1.0))  # of one sample: the nearest mean
         weights = torch.cholesky_solve(means.T, torch.linalg.cholesky(covariance))
         frequency = self.counts.double() / self.counts.sum()
         return weights, frequency.log() - (means.T * weights).sum(0) / 2
+
+
+def oracle_shrinkage(covariance: Tensor, samples: Tensor) -> Tensor:
+    """The share that is best for normally distributed samples (Chen et al., 2010): the fewer there are, the more.
+
+    scikit-learn's ``oas`` gives the same.
+
+    >>> oracle_shrinkage(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor(9))
+    tensor(1.)
+    """
+    square, variance = covariance.square().mean(), covariance.diagonal().mean().square()
+    excess = (samples + 1) * (square - variance / len(covariance))
+    return ((square + variance) / excess).where(excess > 0, 1.0).clamp(max=1)
 
 
 def nbytes(*parts: nn.Module) -> int:
