@@ -31,7 +31,7 @@ PAGE = resource.getpagesize()
 def overhead(rounds: int = 40, steps: int = 3) -> None:
     x = np.random.default_rng(0).integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
     labels = [f"class {n}" for n in range(10)]
-    clf = OnlineClassifier(memory=2000)
+    clf = OnlineClassifier("ccp", memory=2000)
     spec = Spec((3, 32, 32), 16, augmentation=CropFlip(4, flip=False))
     learner = create("ccp", spec, memory_samples=2000)
     ready_x, ready_y = torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), torch.arange(10)
@@ -55,7 +55,7 @@ def overhead(rounds: int = 40, steps: int = 3) -> None:
 
 def classes(number: int = 1000, around: int = 50) -> None:
     rng = np.random.default_rng(0)
-    clf, still = OnlineClassifier(memory=2000), OnlineClassifier(memory=2000)
+    clf, still = OnlineClassifier("ccp", memory=2000), OnlineClassifier("ccp", memory=2000)
     ratios, growing = [], 0.0
     for label in range(number):
         x = rng.integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
@@ -80,7 +80,7 @@ def stream(samples: int) -> None:
     names = ["shirt", "trouser", "pullover", "dress", "coat", "sandal", "top", "sneaker", "bag", "boot"]
     templates = rng.integers(0, 256, (len(names), 28, 28))
     per_class = samples // len(names)
-    clf, started, reported = OnlineClassifier(memory=2000), time.perf_counter(), 0.0
+    clf, started, reported = OnlineClassifier("ccp", memory=2000), time.perf_counter(), 0.0
     resident: list[tuple[float, int]] = []
     for template, name in zip(templates, names, strict=True):
         left = per_class

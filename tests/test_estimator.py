@@ -23,15 +23,16 @@ from onebyone.engine.static import obstacle
 from onebyone.estimator.labels import as_labels, from_json, to_json
 from onebyone.estimator.making import number_of_bytes
 from onebyone.estimator.samples import Layout, as_tensor
-from onebyone.methods import NetworkLearner, Options, ReplayLearner, method
+from onebyone.methods import AUTO, NetworkLearner, Options, ReplayLearner, method
 from onebyone.nets import Adapted
 
 NAMES = list(methods())
+DEFAULT_AND_CCP = [AUTO, "ccp"]  # statistics without a network, and a network with a memory
 NETWORKS = [name for name in NAMES if issubclass(method(name).options, Options)]
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([OnlineClassifier()])
+@parametrize_with_checks([OnlineClassifier(), OnlineClassifier("ccp")])
 def test_scikit_learn(estimator: OnlineClassifier, check: Callable[[OnlineClassifier], None]) -> None:
     check(estimator)
 
@@ -98,7 +99,7 @@ def test_every_method_learns_classes_nobody_announced(digits: Dataset, name: str
 )
 def test_bytes_stay_bytes_in_any_layout(digits: Dataset, make: Callable[[Tensor], Any], shape: tuple[int, ...]) -> None:
     y = digits.train_y[:30].numpy()
-    clf = OnlineClassifier(memory=10).partial_fit(make(digits.train_x[:30]), y)
+    clf = OnlineClassifier("ccp", memory=10).partial_fit(make(digits.train_x[:30]), y)
     assert clf._state is not None
     learner = clf._state.learner
     assert isinstance(learner, ReplayLearner)
@@ -108,9 +109,10 @@ def test_bytes_stay_bytes_in_any_layout(digits: Dataset, make: Callable[[Tensor]
     assert clf.n_features_in_ == np.prod(shape)
 
 
-def test_the_same_images_in_another_layout_teach_the_same(digits: Dataset) -> None:
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
+def test_the_same_images_in_another_layout_teach_the_same(digits: Dataset, name: str) -> None:
     colour = digits.train_x[:30].repeat(1, 3, 1, 1)
-    first, last = OnlineClassifier(), OnlineClassifier()
+    first, last = OnlineClassifier(name), OnlineClassifier(name)
     first.partial_fit(colour, digits.train_y[:30])
     last.partial_fit(colour.permute(0, 2, 3, 1).numpy(), digits.train_y[:30])
     assert state_of(first)["tensors"] == state_of(last)["tensors"]
@@ -125,25 +127,27 @@ def test_other_numbers_are_used_as_they_are(kind: Any) -> None:
     np.testing.assert_array_equal(as_tensor(x).numpy(), x.astype(np.float32))
 
 
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
 @pytest.mark.parametrize("sizes", [[1] * 30, [30], [1, 10, 7, 12]], ids=str)
 @pytest.mark.parametrize("batch_size", [1, 7, 10])
-def test_a_call_is_cut_in_steps_in_order_of_arrival(batch_size: int, sizes: list[int]) -> None:
+def test_a_call_is_cut_in_steps_in_order_of_arrival(batch_size: int, sizes: list[int], name: str) -> None:
     x, y = vectors(30)
-    clf, seen = OnlineClassifier(batch_size=batch_size), 0
+    clf, seen = OnlineClassifier(name, batch_size=batch_size), 0
     for size in sizes:
         clf.partial_fit(x[seen : seen + size], y[seen : seen + size])
         seen += size
     assert clf._state is not None
     learner = clf._state.learner
-    assert isinstance(learner, ReplayLearner)
     assert int(learner.steps) == sum(-(-size // batch_size) for size in sizes)
     assert clf.n_samples_seen_ == 30
-    np.testing.assert_array_equal(learner.memory.x[:30], x.astype(np.float32))
+    kept = learner.memory.x if isinstance(learner, ReplayLearner) else learner.waiting()[0]
+    np.testing.assert_array_equal(kept[:30], x.astype(np.float32))
 
 
-def test_classes_are_learnt_one_by_one_beyond_any_room() -> None:
+@pytest.mark.parametrize(("name", "memory"), [("ccp", 60), (AUTO, 60), (AUTO, 2000)])
+def test_classes_are_learnt_one_by_one_beyond_any_room(name: str, memory: int) -> None:
     rng = np.random.default_rng(0)
-    clf = OnlineClassifier(memory=60)
+    clf = OnlineClassifier(name, memory=memory)
     for label in range(70):
         clf.partial_fit(rng.normal(size=(2, 3)), [f"{label:02}"] * 2)
         assert clf.classes_.tolist() == [f"{known:02}" for known in range(label + 1)]
@@ -170,7 +174,7 @@ def test_classes_are_learnt_one_by_one_beyond_any_room() -> None:
 )
 def test_labels_of_any_type(labels: list[Any], kind: str) -> None:
     x = np.eye(len(labels) + 1)[: len(labels)] * 10
-    clf = OnlineClassifier(memory=50, batch_size=1)
+    clf = OnlineClassifier("ccp", memory=50, batch_size=1)
     for _ in range(40):
         clf.partial_fit(x, labels)
     assert clf.classes_.dtype.kind == kind
@@ -192,53 +196,59 @@ def test_labels_in_arrays_are_plain_values() -> None:
     assert {type(label) for label in as_labels([np.str_("a")])} == {str}
 
 
-def test_two_classes_have_one_decision() -> None:
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
+def test_two_classes_have_one_decision(name: str) -> None:
     x, y = vectors(40)
     two = [label == "class 1" for label in y]
-    clf = OnlineClassifier().fit(x, two)
+    clf = OnlineClassifier(name).fit(x, two)
     decision = clf.decision_function(x)
     assert decision.shape == (40,)
     assert ((decision > 0) == clf.predict(x)).all()
 
 
-def test_announced_classes_have_columns_and_no_chance() -> None:
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
+def test_announced_classes_have_columns_and_no_chance(name: str) -> None:
     x, y = vectors(20)
-    clf = OnlineClassifier().partial_fit(x, y, classes=["zebra", *sorted(set(y))])
+    clf = OnlineClassifier(name).partial_fit(x, y, classes=["zebra", *sorted(set(y))])
     assert clf.classes_.tolist() == [*sorted(set(y)), "zebra"]
     assert (clf.predict_proba(x)[:, -1] == 0).all()
     assert (clf.decision_function(x)[:, -1] == -np.inf).all()
     clf.partial_fit(x[:3], ["zebra"] * 3)
-    assert (clf.predict_proba(x)[:, -1] > 0).all()
+    assert (clf.decision_function(x)[:, -1] > -np.inf).all()
 
 
-def test_numbers_of_any_unit_are_learnt() -> None:
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
+def test_numbers_of_any_unit_are_learnt(name: str) -> None:
     x, y = vectors(300)
     units = np.array([1e-6, 1.0, 1e4, 1e9])
     for factor in (1.0, units):
-        clf = OnlineClassifier().fit(x * factor + 5 * factor, y)
+        clf = OnlineClassifier(name).fit(x * factor + 5 * factor, y)
         assert clf.score(x * factor + 5 * factor, y) > 0.9
 
 
-def test_fit_begins_anew_and_partial_fit_goes_on() -> None:
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
+def test_fit_begins_anew_and_partial_fit_goes_on(name: str) -> None:
     x, y = vectors(60)
-    clf = OnlineClassifier().partial_fit(x, ["other"] * 60).fit(x, y)
+    clf = OnlineClassifier(name).partial_fit(x, ["other"] * 60).fit(x, y)
     assert "other" not in clf.classes_
-    assert state_of(clf)["tensors"] == state_of(OnlineClassifier().fit(x, y))["tensors"]
+    assert state_of(clf)["tensors"] == state_of(OnlineClassifier(name).fit(x, y))["tensors"]
     assert clf.partial_fit(x, y).n_samples_seen_ == 60 * (clf.epochs + 1)
 
 
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
 @pytest.mark.parametrize("random_state", [0, 7, None, "state"])
-def test_seeds(random_state: Any) -> None:
-    x, y = vectors(20)
+def test_seeds(random_state: Any, name: str) -> None:
+    x, y = vectors(200)
     seeds = [np.random.RandomState(3), np.random.RandomState(3)] if random_state == "state" else [random_state] * 2
-    first, second = (OnlineClassifier(random_state=seed).fit(x, y) for seed in seeds)
+    first, second = (OnlineClassifier(name, random_state=seed).fit(x, y) for seed in seeds)
     assert (state_of(first)["tensors"] == state_of(second)["tensors"]) == (random_state is not None)
 
 
-def test_clone_pipeline_pickle_and_the_global_generator() -> None:
+@pytest.mark.parametrize(("name", "options"), [("er", {"learning_rate": 0.05}), (AUTO, {"shrinkage": 0.01})])
+def test_clone_pipeline_pickle_and_the_global_generator(name: str, options: dict[str, float]) -> None:
     x, y = vectors(60)
     before = torch.get_rng_state()
-    clf = OnlineClassifier("er", options={"learning_rate": 0.05}).fit(x, y)
+    clf = OnlineClassifier(name, options=options).fit(x, y)
     assert clone(clf).get_params() == clf.get_params()
     assert make_pipeline(StandardScaler(), clone(clf)).fit(x, y).score(x, y) > 0.8
     other = pickle.loads(pickle.dumps(clf))
@@ -369,10 +379,11 @@ BAD_BATCHES: dict[str, tuple[Any, Any, str]] = {
 }
 
 
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
 @pytest.mark.parametrize("case", BAD_BATCHES)
-def test_a_bad_batch_changes_nothing(case: str) -> None:
+def test_a_bad_batch_changes_nothing(case: str, name: str) -> None:
     x, y, message = BAD_BATCHES[case]
-    clf = OnlineClassifier(memory=20).partial_fit(*GOOD)
+    clf = OnlineClassifier(name).partial_fit(*GOOD)
     before = state_of(clf)
     with pytest.raises(ValueError, match=message):
         clf.partial_fit(x, y)
@@ -381,7 +392,7 @@ def test_a_bad_batch_changes_nothing(case: str) -> None:
         clf.partial_fit(x, y, classes=["new"])
     assert state_of(clf) == before
     if case not in ("more features", "images after vectors", "bytes after numbers") and "before" not in case:
-        fresh = OnlineClassifier(memory=20)
+        fresh = OnlineClassifier(name)
         untouched = state_of(fresh)
         for call in (fresh.partial_fit, fresh.fit, clf.fit):
             with pytest.raises(ValueError, match=message):
@@ -402,7 +413,7 @@ BAD_IMAGES: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("case", BAD_IMAGES)
 def test_other_images_than_before_are_refused(digits: Dataset, case: str) -> None:
     x, message = BAD_IMAGES[case]
-    clf = OnlineClassifier(memory=20).partial_fit(digits.train_x[:9, 0], digits.train_y[:9])
+    clf = OnlineClassifier(memory=100).partial_fit(digits.train_x[:9, 0], digits.train_y[:9])
     before = state_of(clf)
     for call in (lambda: clf.partial_fit(x, [0, 1]), lambda: clf.predict(x)):
         with pytest.raises(UsageError, match=message):
@@ -414,8 +425,13 @@ def test_other_images_than_before_are_refused(digits: Dataset, case: str) -> Non
     ("parameters", "message"),
     [
         ({"method": "cpp"}, "unknown method 'cpp'; did you mean 'ccp'"),
-        ({"options": {"learning_rat": 1.0}}, "unknown option of ccp 'learning_rat'; did you mean 'learning_rate'"),
-        ({"options": {"learning_rate": -1.0}}, "learning_rate is -1.0"),
+        (
+            {"method": "ccp", "options": {"learning_rat": 1.0}},
+            "unknown option of ccp 'learning_rat'; did you mean 'learning_rate'",
+        ),
+        ({"options": {"learning_rate": 0.1}}, "unknown option of patch-lda 'learning_rate'"),
+        ({"encoder": "mlp", "options": {"shrinkage": 0.1}}, "unknown option of replay 'shrinkage'"),
+        ({"method": "er", "options": {"learning_rate": -1.0}}, "learning_rate is -1.0"),
         ({"options": {"encoder": "mlp"}}, "encoder is given as an option; use the parameter encoder"),
         ({"options": {"memory_samples": 5}}, "use the parameter memory"),
         ({"memory": 0}, "memory is 0"),
@@ -448,7 +464,7 @@ def test_bad_parameters_are_refused_when_learning_begins(parameters: dict[str, A
 
 
 def test_what_learner_it_is_must_not_change_on_the_way() -> None:
-    clf = OnlineClassifier(memory=20).partial_fit(*GOOD)
+    clf = OnlineClassifier("ccp", memory=20).partial_fit(*GOOD)
     clf.set_params(method="er", memory=30)
     before = state_of(clf)
     with pytest.raises(UsageError, match="memory, method changed since learning began"):

@@ -39,6 +39,9 @@ def bytes_of(kind: str, digits: Dataset) -> Any:
 
 # A trained head, prototypes and class means; every layout; a class that was announced and never came.
 CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("auto", "gray", {}),
+    ("auto", "vector", {"options": {"first_samples": 20}}),
+    ("auto", "last", {"options": {"first_samples": 20}}),
     ("ccp", "gray", {}),
     ("er", "vector", {"freeze_encoder": True}),
     ("icarl", "last", {}),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from typing import Any, Self
@@ -20,9 +21,9 @@ from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.export import export
 from onebyone.estimator.labels import Label, as_array, as_labels, in_order
-from onebyone.estimator.making import State, check_settings, make_learner, making
+from onebyone.estimator.making import State, check_settings, make_learner, making, method_in_use, with_room
 from onebyone.estimator.samples import Layout, as_tensor
-from onebyone.methods import grown
+from onebyone.methods import AUTO
 from onebyone.seeding import generator
 
 Array = npt.NDArray[Any]
@@ -52,10 +53,12 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     method
-        Name of a method, as ``onebyone.methods()`` lists them.
+        Name of a method, as ``onebyone.methods()`` lists them. ``"auto"`` chooses one when learning begins, and
+        ``method_`` says which: statistics (``patch-lda``) if they fit into the memory, of which they use up to 8 MB; a
+        network (``replay``) if they do not, or if an encoder is given or frozen.
     memory
         Samples it may keep, or a size such as ``"3MB"`` (samples, labels and all that is kept with them, counted when
-        learning begins).
+        learning begins). A method that keeps statistics instead takes at most the bytes of so many samples.
     encoder
         ``"auto"`` (by what the samples are), a name of ``onebyone.nets.encoders()``, any module that turns samples into
         features, or the name of a model of timm (pretrained).
@@ -89,7 +92,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __init__(
         self,
-        method: str = "ccp",
+        method: str = AUTO,
         *,
         memory: int | str = 2000,
         encoder: str | nn.Module = "auto",
@@ -153,13 +156,10 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._check_features(state, X)
         x = state.layout.arrange(x)
         known = list(dict.fromkeys([*state.labels, *announced, *labels]))
-        room = state.learner.spec.num_classes
-        while room < len(known):
-            room *= 2
-        learner = state.learner if room == state.learner.spec.num_classes else grown(state.learner, room)
+        learner = with_room(state, len(known))
         place = {label: slot for slot, label in enumerate(known)}
         slots = torch.tensor([place[label] for label in labels])
-        state = State(state.parameters, state.layout, known, learner)
+        state = replace(state, labels=known, learner=learner)
         return state, x.to(learner.device), slots.to(learner.device)
 
     def _begin(self, layout: Layout) -> State:
@@ -167,8 +167,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(seed, int):
             seed = int(random.randint(2**31))
         parameters = making(self.get_params(deep=False))
-        learner = make_learner(parameters, layout, seed, choose_device(self.device))
-        return State(parameters, layout, [], learner)
+        method = method_in_use(parameters, layout)
+        learner = make_learner(method, parameters, layout, seed, choose_device(self.device))
+        return State(parameters, layout, [], learner, method)
 
     def _adopt(self, state: State, X: Any, anew: bool = False) -> None:
         """Make this the classifier's state; nothing can fail from here on."""
@@ -180,6 +181,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if anew or self._state is None or len(state.labels) != len(self._state.labels):
             self._columns = in_order(state.labels)
             self.classes_ = as_array([state.labels[slot] for slot in self._columns])
+        self.method_ = state.method
         self._state = state
 
     def _learn(self, x: Tensor, slots: Tensor, order: Tensor) -> None:
@@ -256,6 +258,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         classifier._columns = in_order(state.labels)
         classifier.classes_ = as_array([state.labels[slot] for slot in classifier._columns])
         classifier.n_features_in_ = prod(state.layout.shape)
+        classifier.method_ = state.method
         if names is not None:
             classifier.feature_names_in_ = np.array(names, dtype=object)
         return classifier

@@ -22,7 +22,7 @@ class Answers(nn.Module):
 
     def __init__(self, state: State, columns: list[int]) -> None:
         super().__init__()
-        learner = deepcopy(state.learner).cpu().eval().requires_grad_(False)
+        learner = deepcopy(state.learner.ready()).cpu().eval().requires_grad_(False)
         for part in learner.modules():
             if isinstance(part, NetworkLearner):
                 part.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]

@@ -17,7 +17,18 @@ from onebyone.data import CropFlip, Spec
 from onebyone.errors import UsageError, unknown
 from onebyone.estimator.labels import Label
 from onebyone.estimator.samples import Layout
-from onebyone.methods import BudgetOptions, Options, ReplayLearner, ReplayOptions, create, method
+from onebyone.methods import (
+    AUTO,
+    ENOUGH,
+    BudgetOptions,
+    Options,
+    ReplayLearner,
+    ReplayOptions,
+    choose,
+    create,
+    grown,
+    method,
+)
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted, Encoder
 from onebyone.seeding import seeded
@@ -25,6 +36,7 @@ from onebyone.seeding import seeded
 # Classes there is room for at first. From 16 on, doubling keeps the bits of all scores: below, products of matrices
 # that small are added up in another order.
 ROOM = 16
+GROWTH = 64  # classes that must find room in the memory, or statistics are not chosen: nobody knows how many come
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 LATER = ("batch_size", "epochs", "autosave", "every")  # parameters that may change while learning goes on
 OWN = {
@@ -44,6 +56,7 @@ class State:
     layout: Layout
     labels: list[Label]  # of the learner's classes 0, 1, 2, ...
     learner: AnyLearner
+    method: str  # of the learner; what was chosen, where the parameter says auto
 
 
 def making(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -59,9 +72,21 @@ def check_settings(parameters: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} is {value!r}; it must be a whole number, at least 1")
 
 
-def make_learner(parameters: Mapping[str, Any], layout: Layout, seed: int, device: torch.device) -> AnyLearner:
-    """A learner as these parameters of the classifier say, with room for the first classes."""
-    name, options = parameters["method"], dict(parameters["options"])
+def method_in_use(parameters: Mapping[str, Any], layout: Layout) -> str:
+    """The method that these parameters stand for, with samples of this layout."""
+    if parameters["method"] != AUTO:
+        return str(parameters["method"])
+    # Whoever says what the encoder is, or that it stays as it is, wants one.
+    wanted = parameters["freeze_encoder"] or parameters["encoder"] != AUTO
+    spec = Spec(layout.sample_shape, GROWTH, layout.dtype)
+    return choose(spec, budget(parameters["memory"], layout), network=wanted)
+
+
+def make_learner(
+    name: str, parameters: Mapping[str, Any], layout: Layout, seed: int, device: torch.device
+) -> AnyLearner:
+    """A learner of this method as these parameters of the classifier say, with room for the first classes."""
+    options = dict(parameters["options"])
     kind = method(name).options
     for option, parameter in OWN.items():
         if option in options:
@@ -77,8 +102,25 @@ def make_learner(parameters: Mapping[str, Any], layout: Layout, seed: int, devic
     if issubclass(kind, ReplayOptions) and not issubclass(kind, BudgetOptions):
         return make(memory_samples=memory_samples(parameters["memory"], make))
     if "budget" in (item.name for item in fields(kind)):
-        return make(budget=budget(parameters["memory"], layout))
+        size = budget(parameters["memory"], layout)
+        return make(budget=min(size, ENOUGH) if parameters["method"] == AUTO else size)
     return make()
+
+
+def with_room(state: State, classes: int) -> AnyLearner:
+    """The learner, grown if it has no room for so many classes. One that keeps statistics of each may be too small."""
+    room = state.learner.spec.num_classes
+    while room < classes:
+        room *= 2
+    if room == state.learner.spec.num_classes:
+        return state.learner
+    try:
+        return grown(state.learner, room)
+    except UsageError as error:
+        memory = state.parameters["memory"]
+        raise UsageError(
+            f"memory is {memory!r}, too little for {classes} classes ({error}); begin anew with more"
+        ) from None
 
 
 def memory_samples(amount: Any, make: Callable[..., AnyLearner]) -> int:

@@ -21,7 +21,8 @@ from onebyone.estimator import labels as label_codes
 from onebyone.estimator.making import State, augmentation, check_settings, encoder, making
 from onebyone.estimator.samples import Layout
 from onebyone.files import whole
-from onebyone.methods import Options, ReplayLearner, method
+from onebyone.methods import AUTO, Options, ReplayLearner, method
+from onebyone.methods.patch_lda import PatchLDA
 from onebyone.methods.registry import AnyLearner
 from onebyone.seeding import seeded
 
@@ -63,7 +64,7 @@ def read(
         raise UsageError(f"{path} is not there; nothing was saved under this name") from None
     except UsageError as error:
         raise UsageError(f"{path} cannot be loaded: {error}") from None
-    except (SafetensorError, OSError, RuntimeError, KeyError, TypeError, ValueError, RecursionError) as error:
+    except (SafetensorError, OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError) as error:
         reason = str(error).split("\n")[0]
         raise UsageError(f"{path} cannot be loaded: it is damaged, or no saved classifier ({reason})") from None
 
@@ -85,6 +86,7 @@ def describe(state: State, parameters: Mapping[str, Any], names: list[str] | Non
     options = {item.name: getattr(learner.options, item.name) for item in fields(learner.options)} | {"encoder": None}
     description = {
         "version": VERSION,
+        "method": state.method,
         "parameters": kept,
         "options": options,
         "layout": state.layout.to_json(),
@@ -155,8 +157,11 @@ def parse(
         if isinstance(value, int) and value > LARGE and name not in ("memory_samples", "memory_per_class", "budget"):
             raise UsageError(f"its option {name} is {value}, which no classifier needs")
 
+    # What auto chose then, whatever it would choose now.
+    chosen = found["method"] if parameters["method"] == AUTO else parameters["method"]
+
     def build(place: torch.device) -> AnyLearner:
-        entry, frozen = method(parameters["method"]), parameters["freeze_encoder"]
+        entry, frozen = method(chosen), parameters["freeze_encoder"]
         options = dict(found["options"])
         del options["encoder"]
         if issubclass(entry.options, Options):
@@ -173,7 +178,7 @@ def parse(
         tensors |= {name: tensor for name, tensor in learner.state_dict().items() if name.endswith(GENERATOR)}
     learner.load_state_dict(tensors)
     check_values(learner, len(labels))
-    return State(making(parameters), layout, labels, learner), parameters, names
+    return State(making(parameters), layout, labels, learner, chosen), parameters, names
 
 
 def check_parameters(found: Any, known: Collection[str]) -> dict[str, Any]:
@@ -199,18 +204,26 @@ def check_shapes(expected: AnyLearner, tensors: Mapping[str, Tensor]) -> None:
 
 def check_values(learner: AnyLearner, known: int) -> None:
     """Refuse what would break only later: a class without a label, a negative count, a weight that is no number."""
-    counts = [learner.counts]
+    counts, kept = [learner.counts], [learner.labels[:0]]
     for part in learner.modules():
         if isinstance(part, ReplayLearner):
-            counts += [part.memory.seen]
-            if part.memory.y.min() < 0 or part.memory.y.max() >= known:
-                raise UsageError("its memory holds samples of a class without a label")
+            counts.append(part.memory.seen)
+            kept.append(part.memory.y)
+        elif isinstance(part, PatchLDA):
+            counts.append(part.moments.counts)
+            kept.append(part.waiting_labels())
+    if any(((labels < 0) | (labels >= known)).any() for labels in kept):
+        raise UsageError("its memory holds samples of a class without a label")
     if any(bool((count < 0).any() or (count > MOST).any()) for count in counts):
         raise UsageError("its counts of samples are not plausible")
     if not learner.observed[:known].any() or learner.observed[known:].any():
         raise UsageError("the classes it has seen are not those it has labels for")
     if not all(bool(tensor.isfinite().all()) for tensor in learner.state_dict().values()):
         raise UsageError("its weights are not finite")
+    if isinstance(learner, PatchLDA):  # what is no covariance cannot be solved, which is better found out now
+        blank = torch.zeros(1, *learner.spec.shape, dtype=learner.spec.dtype, device=learner.device)
+        if learner.scores(blank).isnan().any():
+            raise UsageError("its statistics are not those of any samples")
 
 
 def tidy(folder: Path) -> None:

@@ -14,16 +14,20 @@ from onebyone.methods import replay  # noqa: F401
 from onebyone.methods import patch_lda  # noqa: F401
 from onebyone.methods import hybrid  # noqa: F401
 from onebyone.methods.base import BudgetOptions, Learner, NetworkLearner, Options, ReplayLearner, ReplayOptions
+from onebyone.methods.choice import AUTO, ENOUGH, choose
 from onebyone.methods.growth import grown
 from onebyone.methods.registry import create, find, load, method, methods, register
 
 __all__ = [
+    "AUTO",
+    "ENOUGH",
     "BudgetOptions",
     "Learner",
     "NetworkLearner",
     "Options",
     "ReplayLearner",
     "ReplayOptions",
+    "choose",
     "create",
     "find",
     "grown",

@@ -131,6 +131,10 @@ class Learner(nn.Module, ABC, Generic[C]):
             state[name][tuple(slice(size) for size in tensor.shape)] = tensor
         self.load_state_dict(state)  # what was written above is all there but the generator, which is no tensor
 
+    def ready(self) -> Self:
+        """What answers for it: itself, unless it has seen too little for that."""
+        return self
+
     @property
     def generators(self) -> list[torch.Generator]:
         """Its own, and those of the learners it is made of, if any."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -74,6 +75,14 @@ class Hybrid(Learner[HybridOptions]):
                 f"too little for statistics, whose {error}"
             ) from None
         self.warm_up = self.statistics.warm_up
+
+    def ready(self) -> Self:
+        statistics = self.statistics.ready()
+        if statistics is self.statistics:
+            return self
+        copy = deepcopy(self)
+        copy.statistics = statistics
+        return copy
 
     @property
     def memory_bytes(self) -> int:

@@ -160,6 +160,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
         room = self.moments.covariance_codes.view(self.spec.dtype).flatten()
         return room[: len(room) // size * size].reshape(-1, *shape), self.moments.mean_codes.flatten()
 
+    def waiting_labels(self) -> Tensor:
+        """Of the samples that wait; none once there have been enough."""
+        return self.waiting()[1][: self.seen if self.seen < self.warm_up else 0]
+
     def settle(self) -> None:
         """Standardise by the vectors that wait, and learn from these."""
         x, y = (room[: self.warm_up].clone() for room in self.waiting())
@@ -178,15 +182,19 @@ class PatchLDA(Learner[PatchLDAOptions]):
         return features
 
     def scores(self, x: Tensor, chunk: int = 1000) -> Tensor:
+        return super(PatchLDA, self.ready()).scores(x, chunk)
+
+    @torch.no_grad()
+    def ready(self) -> Self:
+        """A learner of the same making that is content with the samples so far, while there are too few."""
         if self.seen >= self.warm_up:
-            return super().scores(x, chunk)
-        # Too few samples so far. A learner of the same making, that is content with them, answers instead.
+            return self
         copy = type(self)(self.options, self.spec, device=self.device)
         copy.load_state_dict(self.state_dict())
         copy.warm_up = copy.seen
         if copy.seen:
             copy.settle()
-        return copy.scores(x, chunk)
+        return copy
 
     def readout(self) -> Callable[[Tensor], Tensor]:
         steps = int(self.steps)  # a step that is replayed as a graph moves nothing but tensors
@@ -202,7 +210,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         variance = covariance.diagonal().mean()
         covariance *= 1 - share
         covariance.diagonal().add_((share * variance).where(variance > 0, 1.0))  # of one sample: the nearest mean
-        weights = torch.cholesky_solve(means.T, torch.linalg.cholesky(covariance))
+        weights = torch.cholesky_solve(means.T, torch.linalg.cholesky(covariance)).contiguous()
         frequency = self.counts.double() / self.counts.sum()
         return weights, frequency.log() - (means.T * weights).sum(0) / 2
 

@@ -52,11 +52,9 @@ class Patches(nn.Module):
         self.register_buffer("components", components, persistent=False)
         self.register_buffer("mirror", mirror, persistent=False)
         self.register_buffer("filters", torch.zeros(filters, len(components), dtype=torch.float16))
-        places = [(side - self.patch) // stride + 1 for side in self.size]
-        each = torch.eye(places[0] * places[1]).reshape(-1, *places)
-        quadrants = F.adaptive_avg_pool2d(each, (min(2, places[0]), min(2, places[1])))  # what each place adds to each
-        both = torch.stack([quadrants, quadrants.flip(2)]) / 2  # a mirrored image has its places mirrored
-        self.register_buffer("pooling", both.flatten(2).mT.contiguous(), persistent=False)
+        high, wide = (halves((side - self.patch) // stride + 1) for side in self.size)
+        both = torch.stack([torch.kron(high, wide), torch.kron(high, wide.flip(1))]) / 2  # mirrored: its places are too
+        self.register_buffer("pooling", both, persistent=False)  # what each place adds to each quadrant
         self.count = filters
         self.width = 2 * filters * self.pooling.shape[1]
 
@@ -72,8 +70,10 @@ class Patches(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, c, h, w] images, as numbers -> [n, d] features."""
+        if x.device.type != "cpu" or torch.compiler.is_compiling():  # an exported program takes any number at once
+            return self.pooled(x)
         answers = 8 * len(self.filters) * self.pooling.shape[2]  # bytes for one image
-        chunk = max(1, CACHE // answers) if x.device.type == "cpu" else max(1, len(x))
+        chunk = max(1, CACHE // answers)
         return torch.cat([self.pooled(part) for part in x.split(chunk)])
 
     def pooled(self, x: Tensor) -> Tensor:
@@ -125,6 +125,17 @@ def cosines(channels: int, side: int) -> tuple[Tensor, Tensor]:
     rarity = (row.square() + column.square()) * torch.where(colour == 0, 1, COLOUR)
     order = rarity.flatten().argsort(stable=True)[1 if channels * side > 1 else 0 :][:COMPONENTS]
     return every.flatten(0, 2)[order].contiguous(), 1.0 - 2 * (column.flatten()[order] % 2)
+
+
+def halves(places: int) -> Tensor:
+    """[2, places] weights that average either half of a line; both have the middle one, and one place is a half.
+
+    >>> halves(3).tolist(), halves(1).tolist()
+    ([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], [[1.0]])
+    """
+    index = torch.arange(places)
+    rows = torch.stack([index < (places + 1) // 2, index >= places // 2][: min(2, places)])
+    return rows / rows.sum(1, keepdim=True)
 
 
 def clusters(points: Tensor, count: int) -> Tensor:
