@@ -42,6 +42,7 @@ def test_without_words_the_commands_are_listed(onebyone: Call) -> None:
         "table",
         "reproduce",
         "report",
+        "recommend",
         "demo",
         "methods",
         "datasets",

@@ -21,10 +21,10 @@ from torch import Tensor, nn
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create, methods
 from onebyone.engine.static import obstacle
 from onebyone.estimator.labels import as_labels, from_json, to_json
-from onebyone.estimator.making import number_of_bytes
 from onebyone.estimator.samples import Layout, as_tensor
 from onebyone.methods import AUTO, NetworkLearner, Options, ReplayLearner, method
 from onebyone.nets import Adapted
+from onebyone.options import number_of_bytes
 
 NAMES = list(methods())
 DEFAULT_AND_CCP = [AUTO, "ccp"]  # statistics without a network, and a network with a memory
@@ -262,7 +262,7 @@ def test_clone_pipeline_pickle_and_the_global_generator(name: str, options: dict
 
 @pytest.mark.parametrize(("text", "size"), [("3MB", 3_000_000), ("500 kb", 500_000), ("1.5GB", 1.5e9), ("70B", 70)])
 def test_sizes(text: str, size: int) -> None:
-    assert number_of_bytes(text) == size
+    assert number_of_bytes(text, "memory") == size
 
 
 @pytest.mark.parametrize("policy", ["reservoir", "balanced"])

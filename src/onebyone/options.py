@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
 from types import UnionType
@@ -10,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from onebyone.errors import UsageError, unknown
 
 T = TypeVar("T")
+UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
 def option(
@@ -126,3 +128,15 @@ def _type_name(hint: Any) -> str:
 
 def _show(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def number_of_bytes(size: str, name: str) -> int:
+    """What a size such as ``3MB`` means; ``name`` is that of the option.
+
+    >>> number_of_bytes("1.5 MB", "memory")
+    1500000
+    """
+    found = re.fullmatch(r"(\d+\.?\d*) *([KMG]?B)", size.upper())
+    if found is None:
+        raise UsageError(f"{name} is {size!r}; give a size as '3MB' or '500KB'")
+    return int(float(found[1]) * UNITS[found[2]])

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from onebyone import __version__
 from onebyone.cli.progress import Bar
+from onebyone.cli.recommend import recommend_command
 from onebyone.cli.reproduce import report_command, reproduce_command
 from onebyone.cli.runs import DataDir, Device, Jobs, do_runs
 from onebyone.cli.tune import tune_command
@@ -168,6 +169,7 @@ def table_command(
 
 app.command("reproduce")(reproduce_command)
 app.command("report")(report_command)
+app.command("recommend")(recommend_command)
 
 
 @app.command()

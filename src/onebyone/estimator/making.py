@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral
@@ -31,13 +30,13 @@ from onebyone.methods import (
 )
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted, Encoder
+from onebyone.options import number_of_bytes
 from onebyone.seeding import seeded
 
 # Classes there is room for at first. From 16 on, doubling keeps the bits of all scores: below, products of matrices
 # that small are added up in another order.
 ROOM = 16
 GROWTH = 64  # classes that must find room in the memory, or statistics are not chosen: nobody knows how many come
-UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 LATER = ("batch_size", "epochs", "autosave", "every")  # parameters that may change while learning goes on
 OWN = {
     "memory_samples": "memory",
@@ -129,7 +128,7 @@ def memory_samples(amount: Any, make: Callable[..., AnyLearner]) -> int:
         one, two = (make(memory_samples=count) for count in (1, 2))
         assert isinstance(one, ReplayLearner)
         assert isinstance(two, ReplayLearner)
-        least, size = one.memory.nbytes, number_of_bytes(amount)
+        least, size = one.memory.nbytes, number_of_bytes(amount, "memory")
         if size < least:
             raise UsageError(f"memory is {amount!r}, and a memory for one sample takes {least} bytes; give more")
         return 1 + (size - least) // (two.memory.nbytes - least)
@@ -139,7 +138,7 @@ def memory_samples(amount: Any, make: Callable[..., AnyLearner]) -> int:
 def budget(amount: Any, layout: Layout) -> int:
     """How many bytes the parameter ``memory`` stands for: of so many samples, where it is a number."""
     if isinstance(amount, str):
-        return number_of_bytes(amount)
+        return number_of_bytes(amount, "memory")
     return number_of_samples(amount) * math.prod(layout.shape) * layout.dtype.itemsize
 
 
@@ -147,18 +146,6 @@ def number_of_samples(amount: Any) -> int:
     if not isinstance(amount, Integral) or isinstance(amount, bool) or int(amount) < 1:
         raise UsageError(f"memory is {amount!r}; give the number of samples to keep, at least 1, or a size as '3MB'")
     return int(amount)
-
-
-def number_of_bytes(size: str) -> int:
-    """A size such as ``3MB``, in bytes.
-
-    >>> number_of_bytes("1.5 MB")
-    1500000
-    """
-    found = re.fullmatch(r"(\d+\.?\d*) *([KMG]?B)", size.upper())
-    if found is None:
-        raise UsageError(f"memory is {size!r}; give the number of samples to keep, or a size as '3MB' or '500KB'")
-    return int(float(found[1]) * UNITS[found[2]])
 
 
 def augmentation(kind: Any, layout: Layout) -> CropFlip:

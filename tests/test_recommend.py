@@ -1,0 +1,133 @@
+"""`onebyone recommend`: the best that fits, what its number is, and commands that work."""
+
+import re
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from onebyone import OnlineClassifier, UsageError
+from onebyone.experiments.recommend import SPECS, Advice, Known, Question, commands, gather, packaged, recommend, to_csv
+
+Call = Callable[..., tuple[int, str, str]]
+ROOT = Path(__file__).parent.parent
+CIFAR = SPECS["cifar10"]
+ROWS = [
+    Known("cifar10", 1, "patch-lda", 600_000, 3e7, 68.4, 0.0, 1, True),
+    Known("cifar10", 1, "ccp", 600_000, 6e8, 36.7, 2.7, 5, False),
+    Known("cifar10", 1, "ccp", 100_000, 6e8, 26.0, 1.7, 5, False),
+    Known("cifar10", 1, "ccp", 9_000_000, 6e8, 80.0, 1.0, 5, False),
+    Known("cifar10", 2, "supbyol", 100_000, 7e8, 24.7, 1.0, 5, False),
+    Known("cifar100", 1, "ccp", 100_000, 6e8, 11.0, 1.0, 5, False),
+]
+
+
+def ask(size: int, **more: object) -> Advice:
+    given = {"dataset": "cifar10", "spec": CIFAR} | more
+    return recommend(Question(size, **given), ROWS)  # type: ignore[arg-type]
+
+
+def test_the_most_accurate_that_fits() -> None:
+    assert ask(1_000_000).method == "patch-lda"
+    assert ask(599_999).method == "ccp"
+    assert ask(10_000_000).sentence == (
+        "Use ccp: on cifar10, one class at a time, it reached 80.0 ± 1.0 % (test set, 5 seeds) with 9 MB, and the next "
+        "best that fits, patch-lda, 68.4 % (held-out tenth of the training set, one seed)."
+    )
+
+
+def test_with_more_classes_a_task_what_was_measured_so_and_what_does_not_depend_on_it() -> None:
+    assert ask(200_000, classes_per_task=2).method == "supbyol"
+    assert ask(1_000_000, classes_per_task=2).sentence.startswith("Use patch-lda: on cifar10, one class at a time, it")
+
+
+def test_compute_is_a_limit() -> None:
+    """ER on CIFAR-10 takes 653 million operations a sample."""
+    assert ask(10_000_000, compute=0.5).method == "patch-lda"
+    assert ask(10_000_000, compute=0.5).bytes == 600_000  # more bytes are more operations
+    assert ask(10_000_000, compute=0.95).method == "ccp"
+    assert ask(100_000, compute=0.5).sentence == (
+        "Use patch-lda, by rule of thumb: with so little, nothing was measured on cifar10."
+    )
+    with pytest.raises(UsageError, match=r"nothing is known that takes at most 0.001 times the operations of ER"):
+        ask(100_000, compute=0.001)
+
+
+def test_without_numbers_the_rule_decides_and_it_is_said() -> None:
+    assert "rule of thumb" in ask(20_000).sentence
+    assert ask(20_000).method == "patch-lda"
+    assert ask(4_000).method == "replay"
+    with pytest.raises(UsageError, match=r"--bytes is 3 KB, and one sample has 3.07 KB"):
+        ask(3_000)
+
+
+def test_the_nearest_data_with_numbers() -> None:
+    def asked(*shape: int, classes: int = 10) -> str:
+        spec = type(CIFAR)(shape, classes)
+        return recommend(Question(200_000, spec), ROWS).sentence
+
+    assert asked(3, 48, 40).startswith("Use ccp: on cifar10, the nearest data with numbers, one class at a time, it")
+    assert "on cifar100, the nearest" in asked(1, 28, 28, classes=60)
+    for far in (asked(3, 224, 224), asked(3, 32, 65), asked(20)):
+        assert far == "Use patch-lda, by rule of thumb: nothing was measured on data like these."
+
+
+def test_what_is_recommended_can_be_done(onebyone: Call) -> None:
+    code, out, err = onebyone("recommend", "--dataset", "digits", "--bytes", "13KB")
+    assert (code, err) == (0, "")
+    sentence, command, python = out.splitlines()
+    assert sentence.startswith("Use patch-lda, by rule of thumb")
+    code, said, err = onebyone(*shlex.split(command)[1:])
+    assert (code, err) == (0, "")
+    assert float(re.findall(r"^accuracy +([\d.]+)", said)[0]) > 90
+    assert eval(python.strip(), {"OnlineClassifier": OnlineClassifier}).memory == "13000B"
+
+
+def test_settings_that_were_tuned_are_part_of_the_command() -> None:
+    question = Question(1_000_000, CIFAR, "cifar10")
+    run, python = commands(Advice("ccp", 1_000_000, ""), question)
+    assert run.startswith("onebyone run --method ccp --dataset cifar10 --memory-per-class 32 --set learning_rate=0.01")
+    assert python.startswith('OnlineClassifier("ccp", memory="1000000B", options={\'learning_rate\': 0.01,')
+    assert len(commands(Advice("replay", 4_000, ""), question)) == 1  # no whole sample a class
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("", "say what the data are: --dataset cifar10, or --shape 3x32x32 --classes 10"),
+        ("--dataset foo", "nothing is known of 'foo'; use cifar10, cifar100 or digits, or give --shape"),
+        ("--dataset cifar10 --classes 3", "cifar10 has a shape and classes of its own"),
+        ("--shape 3x3", "--shape is '3x3'; write channels, height and width as 3x32x32"),
+        ("--shape 3x0x3", "--shape is '3x0x3'"),
+        ("--shape 20 --bytes much", "--bytes is 'much'; give a size as '3MB' or '500KB'"),
+    ],
+)
+def test_wrong_words(words: str, sentence: str, onebyone: Call) -> None:
+    code, out, err = onebyone("recommend", *words.split())
+    assert (code, out) == (2, "")
+    assert err.startswith(f"onebyone: {sentence}")
+
+
+def test_a_number_on_the_test_set_takes_the_place_of_one_on_held_out_data(tmp_path: Path) -> None:
+    header = "dataset,seed,samples,bytes,options,accuracy\n"
+    (tmp_path / "statistics").mkdir()
+    held_out = "cifar10,0,45000,146032,,64.1\ncifar10,0,45000,606492,,68.0\ncifar10,0,900,146032,,1\n"
+    (tmp_path / "statistics" / "held-out.csv").write_text(header + held_out + "cifar10,0,45000,146032,patch=6,99\n")
+    (tmp_path / "statistics" / "test.csv").write_text(
+        header + "cifar10,0,50000,146032,,60\ncifar10,1,50000,146032,,62\n"
+    )
+    (tmp_path / "table1.csv").write_text(
+        "protocol,dataset,method,classes_per_task,memory_bytes,flops,accuracy\n"
+        "paper,cifar10,er,1,157088,6e8,0.2\npaper,cifar10,er,1,157088,6e8,0.3\n"
+        "joint,cifar10,er,1,157088,6e8,0.9\nboth,cifar10,iid,1,0,6e8,0.6\n"
+    )
+    er, first, second = gather(tmp_path)
+    assert er == Known("cifar10", 1, "er", 157_088, 6e8, 25.0, 5.0, 2, False)
+    assert (first.bytes, first.accuracy, first.std, first.seeds, first.held_out) == (146_032, 61.0, 1.0, 2, False)
+    assert (second.bytes, second.accuracy, second.seeds, second.held_out) == (606_492, 68.0, 1, True)
+
+
+def test_the_package_carries_what_is_on_record() -> None:
+    again = "onebyone recommend --dataset cifar10 --from results --write src/onebyone/experiments/recommendations.csv"
+    assert to_csv(packaged()) == to_csv(gather(ROOT / "results")), f"there are new results; run: {again}"
