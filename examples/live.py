@@ -6,7 +6,7 @@ from onebyone.evaluation import evaluate_stream
 data = onebyone.load("digits")
 stream = onebyone.blurry(data.train_y, data.num_classes, share=0.3)  # three in ten stray to another class's time
 
-for method in ("finetune", "er", "ccp"):
+for method in ("finetune", "er", "ccp", "auto"):
     clf = onebyone.OnlineClassifier(method, memory=200)
     found = evaluate_stream(clf, stream, data, window=300)
     overall, at_the_end = 100 * found.accuracy, 100 * found.recent[-1]

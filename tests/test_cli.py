@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from onebyone import __version__, datasets, methods
+from onebyone import __version__, create, datasets, load, methods
 from onebyone.cli.progress import Bar
 from onebyone.evaluation import Result
-from onebyone.methods import method, registry
+from onebyone.experiments.demo import BUDGET
+from onebyone.methods import choose, method, registry
 from onebyone.streams import in_full, streams
 
 Call = Callable[..., tuple[int, str, str]]
@@ -186,21 +187,26 @@ def test_the_bar_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr() == ("", "")
 
 
+def test_the_demonstration_shows_what_is_chosen_with_those_bytes() -> None:
+    assert choose(load("digits").spec, BUDGET) == "patch-lda"
+    assert create("patch-lda", load("digits").spec, budget=BUDGET).memory_bytes <= BUDGET
+
+
 def test_the_demonstration(onebyone: Call, tmp_path: Path) -> None:
     code, first, err = onebyone("demo", "--out", "here")
     assert (code, err) == (0, "")
     assert max(map(len, first.splitlines())) <= 80
-    accuracy = {name: float(mean) for name, mean in re.findall(r"│ (\S+) +│ +([\d.]+) ±", first)}
-    assert accuracy.keys() == {"CCP", "SupBYOL", "ER", "fine-tuning"}
+    accuracy = {name: float(mean) for name, mean in re.findall(r"│ (\S.*?) +│ +([\d.]+) ±", first)}
+    assert accuracy.keys() == {"patch-lda (auto)", "CCP", "SupBYOL", "ER", "fine-tuning"}
     assert accuracy["fine-tuning"] == pytest.approx(10, abs=2)
     for name in ("CCP", "SupBYOL", "ER"):
-        assert accuracy[name] >= accuracy["fine-tuning"] + 20
+        assert accuracy["patch-lda (auto)"] >= accuracy[name] + 5 >= accuracy["fine-tuning"] + 25
     picture = tmp_path / "here" / "anytime.png"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert str(Path("here") / "anytime.png") in first
 
     results = sorted((tmp_path / "here").glob("*/result.json"))
-    assert len(results) == 12
+    assert len(results) == 15
     before = [path.stat().st_mtime_ns for path in results]
     assert onebyone("demo", "--out", "here") == (0, first, "")
     assert [path.stat().st_mtime_ns for path in results] == before

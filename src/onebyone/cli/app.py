@@ -176,15 +176,15 @@ app.command("recommend")(recommend_command)
 def demo(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the picture and the runs go.")] = Path("demo"),
 ) -> None:
-    """Compare four methods on ten digits: a table and a picture."""
-    from onebyone.experiments.demo import anytime_figure, compare, mean_and_spread
+    """Compare five methods on ten digits: a table and a picture."""
+    from onebyone.experiments.demo import BUDGET, anytime_figure, compare, mean_and_spread
 
     with Bar() as bar:
         results = compare(out, listener=bar)
     anytime_figure(results, out / "anytime.png")
     table = Table(
         "method",
-        title="digits, one class at a time, 20 samples kept per class, 3 seeds",
+        title=f"digits, one class at a time, {BUDGET:,} bytes of memory, 3 seeds",
         title_justify="left",
     )
     for column in ("accuracy %", "forgetting %", "average anytime %"):

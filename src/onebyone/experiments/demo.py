@@ -1,8 +1,9 @@
-"""The demonstration: four methods on digits that arrive one class at a time."""
+"""The demonstration: five methods on digits that arrive one class at a time, all with the same bytes of memory."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, pstdev
 from typing import TYPE_CHECKING
@@ -16,8 +17,22 @@ from onebyone.files import whole
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-METHODS = {"CCP": "ccp", "SupBYOL": "supbyol", "ER": "er", "fine-tuning": "finetune"}
-COLOURS = {"CCP": "#d1495b", "SupBYOL": "#00798c", "ER": "#edae49", "fine-tuning": "#8d99ae"}
+MEMORY = 20  # samples a class
+BUDGET = MEMORY * 10 * 64  # bytes of as many digits, for a method that keeps something else
+METHODS = {
+    "patch-lda (auto)": RunConfig(method="patch-lda", device="cpu", options={"budget": BUDGET}),
+    **{
+        title: RunConfig(method=name, device="cpu", memory_per_class=MEMORY)
+        for title, name in {"CCP": "ccp", "SupBYOL": "supbyol", "ER": "er", "fine-tuning": "finetune"}.items()
+    },
+}
+COLOURS = {
+    "patch-lda (auto)": "#5b2a86",
+    "CCP": "#d1495b",
+    "SupBYOL": "#00798c",
+    "ER": "#edae49",
+    "fine-tuning": "#8d99ae",
+}
 SEEDS = (0, 1, 2)
 
 
@@ -25,8 +40,8 @@ def compare(out: Path, listener: Listener | None = None) -> dict[str, list[Resul
     """The results of every method and seed, from run folders under ``out``: a second call finds them there."""
     data = load("digits")
     results: dict[str, list[Result]] = {}
-    for title, name in METHODS.items():
-        configs = [RunConfig(method=name, seed=seed, device="cpu") for seed in SEEDS]
+    for title, config in METHODS.items():
+        configs = [replace(config, seed=seed) for seed in SEEDS]
         results[title] = [run(c, data=data, out=out / folder_name(c), listener=listener) for c in configs]
     return results
 
@@ -55,7 +70,8 @@ def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
         fontweight="bold",
     )
     axes = figure.add_subplot()
-    axes.set_title("accuracy on all classes met so far, in per cent", loc="left", fontsize=10, color="#555555")
+    subtitle = f"accuracy on all classes met so far, in per cent; a memory of {BUDGET:,} bytes, {MEMORY} images a class"
+    axes.set_title(subtitle, loc="left", fontsize=10, color="#555555")
     arrivals = range(1, 11)
     ends: dict[str, float] = {}
     for title, runs in results.items():
@@ -72,7 +88,7 @@ def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
         axes.text(10.2, height, f"{title}  {end:.0f}", color=COLOURS[title], va="center", size=11, weight="bold")
     chance = [100 / n for n in arrivals]
     axes.plot(arrivals, chance, color="#bbbbbb", linewidth=1, linestyle=":")
-    axes.set_xlim(0.6, 11.9)
+    axes.set_xlim(0.6, 12.9)
     axes.set_ylim(0, 104)
     axes.set_xticks([])
     axes.spines[["top", "right", "bottom"]].set_visible(False)
