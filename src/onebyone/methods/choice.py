@@ -9,7 +9,8 @@ from onebyone.errors import UsageError
 from onebyone.methods.registry import create
 
 AUTO = "auto"
-# Bytes of statistics beyond which a step of ten samples takes longer than one of a network; more are left unused.
+# Bytes of statistics beyond which a step of ten images takes longer than one of a network on the CPU; what is given
+# beyond them is left unused.
 ENOUGH = 8_000_000
 
 
@@ -18,9 +19,9 @@ def choose(spec: Spec, budget: int, *, network: bool = False) -> str:
 
     As measured, one class at a time. Statistics win wherever they fit: on CIFAR-10 with every size of memory
     (results/statistics), on digits, and on average over eight sets of vectors (results/auto.csv, made by
-    benchmarks/auto.py). Where they do not fit, ``replay`` is ahead of CCP and ER by a little. Where a network is wanted
-    it is ahead by far if that is frozen, and on CIFAR-10; a network that is trained on few samples is the exception,
-    there ER-ACE is better.
+    benchmarks/auto.py). With a memory as small as 1 KB, ``replay`` is ahead of CCP and ER on average, by a little.
+    Where a network is wanted it is ahead of them, and by far if that is frozen. Trained on digits alone, a network is
+    better off with ER-ACE; the first measurements on CIFAR-10 say the opposite.
 
     >>> choose(Spec((3, 32, 32), 10), 1_000_000), choose(Spec((3, 32, 32), 10), 1_000_000, network=True)
     ('patch-lda', 'replay')
