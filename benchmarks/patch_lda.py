@@ -139,7 +139,7 @@ class NoContrast(Patches):
     def described(self, x: Tensor) -> Tensor:
         x = x - x.mean((1, 2, 3), keepdim=True)
         x = x / (x.square().mean((1, 2, 3), keepdim=True) + 1e-12).sqrt()
-        return nn.functional.conv2d(x, self.components, stride=self.stride)
+        return nn.functional.conv2d(x, self.components, stride=(self.stride, 1))
 
 
 class OneSide(Patches):
@@ -211,7 +211,7 @@ ABLATIONS: dict[str, tuple[Callable[[], type[PatchLDA]], dict[str, str]]] = {
     "square root": (partial(with_patches, NoRoot), {}),
     "quadrants -> whole image": (partial(with_patches, WholeImage), {}),
     "mirrored views": (partial(with_patches, NoMirror), {}),
-    "every place -> every second (stride 2)": (lambda: PatchLDA, {"stride": "2"}),
+    "every row -> every second (stride 2)": (lambda: PatchLDA, {"stride": "2"}),
     "shrinkage -> the least, 1e-5": (lambda: PatchLDA, {"shrinkage": "1e-5"}),
     "covariance -> none (nearest mean)": (lambda: NearestMean, {}),
 }

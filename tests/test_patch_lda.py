@@ -204,18 +204,18 @@ def patches_by_hand(patches: Patches, images: Tensor) -> Tensor:
     for image in images:
         found = torch.zeros(2, 2, 2, len(filters))  # side of the threshold, top or bottom, left or right
         for view in (image, image.flip(2)):
-            places = range(0, view.shape[1] - size + 1, patches.stride)
-            half = (len(places) + 1) // 2
-            for i, row in enumerate(places):
-                for j, column in enumerate(places):
+            rows_of, columns = range(0, view.shape[1] - size + 1, patches.stride), range(view.shape[2] - size + 1)
+            high, wide = (len(rows_of) + 1) // 2, (len(columns) + 1) // 2
+            for i, row in enumerate(rows_of):
+                for j, column in enumerate(columns):
                     patch = view[:, row : row + size, column : column + size]
                     floor = FLOOR * view.var(correction=0)
                     patch = (patch - patch.mean()) / (patch.var(correction=0) + floor).sqrt()
                     answer = (filters * patch).sum((1, 2, 3))
-                    for top in {i >= half, i >= len(places) - half}:
-                        for left in {j >= half, j >= len(places) - half}:
-                            found[0, int(top), int(left)] += (answer - patches.threshold).relu() / half**2 / 2
-                            found[1, int(top), int(left)] += (-answer - patches.threshold).relu() / half**2 / 2
+                    for top in {i >= high, i >= len(rows_of) - high}:
+                        for left in {j >= wide, j >= len(columns) - wide}:
+                            found[0, int(top), int(left)] += (answer - patches.threshold).relu() / high / wide / 2
+                            found[1, int(top), int(left)] += (-answer - patches.threshold).relu() / high / wide / 2
         rows.append(found.permute(1, 2, 0, 3).flatten().sqrt())
     return torch.stack(rows)
 
@@ -291,7 +291,7 @@ def test_vectors_are_standardised_by_the_first_ones() -> None:
 
 
 @pytest.mark.parametrize(("options", "stride"), [({}, 1), ({"budget": 2_000_000}, 2), ({"stride": 3}, 3)], ids=str)
-def test_many_filters_look_at_fewer_places(digits: Dataset, options: dict[str, int], stride: int) -> None:
+def test_many_filters_look_at_fewer_rows(digits: Dataset, options: dict[str, int], stride: int) -> None:
     assert make(digits.spec, **options).extractor.stride == stride
 
 

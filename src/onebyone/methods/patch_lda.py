@@ -35,7 +35,9 @@ class PatchLDAOptions(BudgetOptions):
     )
     first_samples: int = option(200, "vectors that say what the unit of each feature is; not for images", low=1)
     patch: int = option(8, "pixels of a filter's side; at most half of the image", low=1)
-    stride: int = option(0, "pixels between patches; 0: 1 if the budget is below a megabyte, else 2, for speed", low=0)
+    stride: int = option(
+        0, "patches begin in every such row; 0: 1 if the budget is below a megabyte, else 2, for speed", low=0
+    )
     threshold: float = option(1.0, "what an answer of a filter has to exceed, on either side", low=0)
 
 

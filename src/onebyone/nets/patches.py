@@ -27,7 +27,7 @@ class Patches(nn.Module):
     around: they know nothing of the stream. What a filter answers beyond a threshold, on either side, is averaged over
     each quadrant of the image and over the image and its mirror image; the square roots are 8 features a filter. The
     mirror image is seen by mirrored filters, which is the same and needs no second image: a cosine of an odd frequency
-    changes its sign.
+    changes its sign. Patches begin in every column, and in every row unless ``stride`` leaves some out.
 
     >>> patches = Patches((3, 32, 32), filters=5)
     >>> patches.fit(torch.Generator().manual_seed(0))
@@ -52,7 +52,8 @@ class Patches(nn.Module):
         self.register_buffer("components", components, persistent=False)
         self.register_buffer("mirror", mirror, persistent=False)
         self.register_buffer("filters", torch.zeros(filters, len(components), dtype=torch.float16))
-        high, wide = (halves((side - self.patch) // stride + 1) for side in self.size)
+        rows, columns = (side - self.patch for side in self.size)
+        high, wide = halves(rows // stride + 1), halves(columns + 1)
         both = torch.stack([torch.kron(high, wide), torch.kron(high, wide.flip(1))]) / 2  # mirrored: its places are too
         self.register_buffer("pooling", both, persistent=False)  # what each place adds to each quadrant
         self.count = filters
@@ -98,11 +99,11 @@ class Patches(nn.Module):
         floor = (FLOOR * x.square().mean((1, 2, 3))).clamp(min=1e-12)[:, None, None]
         contrast = (square - mean.square()).clamp(min=0) + floor
         x = x.contiguous(memory_format=torch.channels_last)
-        return F.conv2d(x, self.components, stride=self.stride) * contrast.rsqrt()[:, None]
+        return F.conv2d(x, self.components, stride=(self.stride, 1)) * contrast.rsqrt()[:, None]
 
     def window_mean(self, x: Tensor) -> Tensor:
         """[n, h, w] -> [n, rows, columns]: the mean of every patch; average pooling is slower with one channel."""
-        return x.unfold(1, self.patch, self.stride).mean(-1).unfold(2, self.patch, self.stride).mean(-1)
+        return x.unfold(1, self.patch, self.stride).mean(-1).unfold(2, self.patch, 1).mean(-1)
 
 
 def cosines(channels: int, side: int) -> tuple[Tensor, Tensor]:
