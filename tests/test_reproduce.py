@@ -77,6 +77,10 @@ def test_runs_beyond_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "winner", lambda *place: {})
     runs = plan(configs(parts_of("beyond"), ("paper", "joint"), 5), "cpu").values()
     own = Counter((c.dataset, c.method, c.options.get("passes")) for c in runs if c.method in BEYOND)
+    some = configs(parts_of("beyond"), ("paper", "joint"), 1, ["patch-lda"])
+    assert {c.method for c in some} == {"patch-lda"}
+    with pytest.raises(UsageError, match="patch-lad"):
+        configs(parts_of("beyond"), ("joint",), 1, ["patch-lad"])
     cells = 5 * 2 * 4  # seeds, S, M
     assert own == {
         (dataset, *how): cells

@@ -25,6 +25,9 @@ def reproduce_command(
     seeds: Annotated[
         int | None, typer.Option(metavar="N", help="Runs of each cell.", show_default="5, quick: 1")
     ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Run only this one; repeatable.", show_default="all")
+    ] = None,
     device: Device = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="Few images: to try it out.")] = False,
     from_: Annotated[
@@ -51,6 +54,7 @@ def reproduce_command(
                 out,
                 protocols=protocols,
                 seeds=count,
+                only=method or (),
                 data_dir=data_dir,
                 device=device,
                 jobs=jobs,

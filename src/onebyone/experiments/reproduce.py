@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -52,10 +52,15 @@ def protocols_of(name: str) -> tuple[str, ...]:
     return tuple(PROTOCOLS) if name == "both" else (name,)
 
 
-def configs(parts: Iterable[Part], protocols: Sequence[str], seeds: int) -> list[RunConfig]:
-    """Every run of some parts with its tuned options, seed after seed, so that whatever is cut short is whole."""
+def configs(parts: Iterable[Part], protocols: Sequence[str], seeds: int, only: Collection[str] = ()) -> list[RunConfig]:
+    """Every run of some parts with its tuned options, seed after seed, so that whatever is cut short is whole.
+
+    ``only`` some methods, if it names any.
+    """
     if seeds < 1:
         raise UsageError(f"seeds is {seeds}; it must be at least 1")
+    for name in only:
+        method(name)  # which says what is wrong with one that is not known
     return [
         RunConfig(
             method=name,
@@ -71,6 +76,7 @@ def configs(parts: Iterable[Part], protocols: Sequence[str], seeds: int) -> list
         for classes in part.classes_per_task
         for memory in part.memories
         for name in part.methods(classes)
+        if not only or name in only
         if name not in BEYOND or protocol != "paper" or "passes" not in _own_options(name)
     ]
 
@@ -91,6 +97,7 @@ def reproduce(
     *,
     protocols: Sequence[str] = tuple(PROTOCOLS),
     seeds: int = 5,
+    only: Collection[str] = (),
     data_dir: Path | None = None,
     device: str = "auto",
     jobs: int | None = None,
@@ -102,7 +109,7 @@ def reproduce(
     Run folders lie in ``out/runs``; a run that is on record needs no folder, so that the work can be divided.
     """
     known = records.read(out, everything)
-    missing = [config for config in configs(parts, protocols, seeds) if not known.holds(config)]
+    missing = [config for config in configs(parts, protocols, seeds, only) if not known.holds(config)]
     outcomes: dict[str, Result | Failed] = {}
     if missing:
         outcomes = sweep(missing, out / "runs", data_dir=data_dir, device=device, jobs=jobs, watcher=watcher)
