@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
@@ -15,7 +16,7 @@ from onebyone.engine.static import obstacle
 from onebyone.evaluation import measure_cost
 from onebyone.experiments.config import RunConfig
 from onebyone.experiments.run import run
-from onebyone.methods.patch_lda import PatchLDA
+from onebyone.methods.patch_lda import PatchLDA, oracle_shrinkage
 from onebyone.nets import Directions, Patches
 from onebyone.nets.leaves import dead_leaves
 from onebyone.nets.patches import FLOOR, MOST_PATCHES, PICTURES, REGULARISATION, clusters, cosines
@@ -56,6 +57,27 @@ def test_scores_are_those_of_scikit_learn(digits: Dataset, solver: str, shrinkag
     if solver == "eigen":  # whose scores are the same up to a number for each sample
         scores, expected = scores - scores.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True)
     assert np.abs(scores - expected).max() < 1e-6 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("samples", "features"), [(50, 10), (20, 30), (1000, 8), (2, 3)])
+def test_shrinkage_by_itself_is_that_of_scikit_learn(samples: int, features: int) -> None:
+    generator = torch.Generator().manual_seed(samples)
+    mixed = torch.randn(features, features, generator=generator, dtype=torch.float64)
+    x = torch.randn(samples, features, generator=generator, dtype=torch.float64) @ mixed
+    found = oracle_shrinkage(x.T @ x / samples, torch.tensor(samples))
+    assert found == pytest.approx(oas(x.numpy(), assume_centered=True)[1], rel=1e-9)
+
+
+def test_shrinkage_is_by_itself_unless_it_is_given(digits: Dataset) -> None:
+    """The fewer samples, the more; with a million, as little as is ever used."""
+    few, many = (learn(make(digits.spec), digits.train_x[:n], digits.train_y[:n]) for n in (30, 1400))
+    shares = [float(oracle_shrinkage(each.moments.covariance(), each.counts.sum())) for each in (few, many)]
+    assert 1e-3 < shares[1] < shares[0] < 1
+    for each, share in zip((few, many), shares, strict=True):
+        same = make(digits.spec, shrinkage=share)
+        same.load_state_dict(each.state_dict())
+        torch.testing.assert_close(same.scores(digits.test_x), each.scores(digits.test_x), rtol=1e-9, atol=1e-9)
+    assert oracle_shrinkage(torch.zeros(4, 4), torch.tensor(1)) == 1
 
 
 @pytest.mark.parametrize("size", [1, 7, 1438])
