@@ -54,16 +54,18 @@ class Run:
         entry = find(config.method)
         self.config = config.resolved(device.type, data.fingerprint)
         self.data = data.to(device)
-        self.stream = streams.create(
+        labels = data.train_y.cpu()  # a GPU would be asked many small questions, and others wait for its answers
+        stream = streams.create(
             config.arrival(),
-            self.data.train_y,
+            labels,
             data.num_classes,
             config.classes_per_task,
             order=config.class_order,
             batch_size=config.batch_size,
             seed=config.seed,
         )
-        self.first = self.stream.first_arrivals(self.data.train_y)
+        self.first = stream.first_arrivals(labels)
+        self.stream = stream.to(device)
         self.total = torch.bincount(data.test_y, minlength=data.num_classes).tolist()
         last = len(self.stream.tasks) - 1
         due = torch.tensor([self.first.get(label, last) for label in range(data.num_classes)])[data.test_y.cpu()]

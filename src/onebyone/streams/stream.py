@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 
@@ -45,6 +46,11 @@ class Stream:
 
     def __len__(self) -> int:
         return sum(len(task.batches(self.batch_size)) for task in self.tasks)
+
+    def to(self, device: torch.device | str) -> Stream:
+        """The same, with its indices where the data are."""
+        tasks = tuple(replace(task, indices=task.indices.to(device)) for task in self.tasks)
+        return replace(self, tasks=tasks)
 
     @property
     def samples(self) -> int:
