@@ -269,8 +269,8 @@ def test_filters_are_what_whitened_patches_of_dead_leaves_gather_around() -> Non
     every = every - every.mean(2, keepdim=True)
     floor = FLOOR * pictures.var((1, 2, 3), correction=0)[:, None, None]
     every = (every / (every.square().mean(2, keepdim=True) + floor).sqrt()).flatten(0, 1)
-    every = every[every.norm(dim=1) > 1e-3]  # not the flat ones
-    every = every[torch.randperm(len(every), generator=generator)[:MOST_PATCHES]]
+    every = every[torch.randperm(len(every), generator=generator)]
+    every = every[every.norm(dim=1) > 1e-3][:MOST_PATCHES]  # not the flat ones
     every = every @ patches.components.flatten(1).T.double()
     deviation = (every.square().mean(0) + REGULARISATION).sqrt()
     white = every / deviation

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onebyone import OnlineClassifier, UsageError
+from onebyone import OnlineClassifier, Spec, UsageError
 from onebyone.experiments.recommend import SPECS, Advice, Known, Question, commands, gather, packaged, recommend, to_csv
 
 Call = Callable[..., tuple[int, str, str]]
@@ -57,7 +57,7 @@ def test_compute_is_a_limit() -> None:
 def test_without_numbers_the_rule_decides_and_it_is_said() -> None:
     assert "rule of thumb" in ask(20_000).sentence
     assert ask(20_000).method == "patch-lda"
-    assert ask(4_000).method == "replay"
+    assert ask(500, spec=Spec((1, 8, 8), 10), dataset=None).method == "replay"
     with pytest.raises(UsageError, match=r"--bytes is 3 KB, and one sample has 3.07 KB"):
         ask(3_000)
 
@@ -110,22 +110,26 @@ def test_wrong_words(words: str, sentence: str, onebyone: Call) -> None:
 
 
 def test_a_number_on_the_test_set_takes_the_place_of_one_on_held_out_data(tmp_path: Path) -> None:
-    header = "dataset,seed,samples,bytes,options,accuracy\n"
     (tmp_path / "statistics").mkdir()
-    held_out = "cifar10,0,45000,146032,,64.1\ncifar10,0,45000,606492,,68.0\ncifar10,0,900,146032,,1\n"
-    (tmp_path / "statistics" / "held-out.csv").write_text(header + held_out + "cifar10,0,45000,146032,patch=6,99\n")
-    (tmp_path / "statistics" / "test.csv").write_text(
-        header + "cifar10,0,50000,146032,,60\ncifar10,1,50000,146032,,62\n"
+    (tmp_path / "statistics" / "held-out.csv").write_text(
+        "dataset,classes_per_task,options,bytes,mflop,accuracy\n"
+        "cifar10,1,,146032,21.2,64.1\ncifar10,1,,606492,27.9,68.0\ncifar10,1,patch=6,146032,21.2,99\n"
     )
     (tmp_path / "table1.csv").write_text(
         "protocol,dataset,method,classes_per_task,memory_bytes,flops,accuracy\n"
         "paper,cifar10,er,1,157088,6e8,0.2\npaper,cifar10,er,1,157088,6e8,0.3\n"
         "joint,cifar10,er,1,157088,6e8,0.9\nboth,cifar10,iid,1,0,6e8,0.6\n"
     )
-    er, first, second = gather(tmp_path)
+    (tmp_path / "beyond.csv").write_text(
+        "protocol,dataset,method,classes_per_task,memory_bytes,flops,accuracy\n"
+        "both,cifar10,patch-lda,1,146032,2.12e7,0.60\nboth,cifar10,patch-lda,1,146032,2.12e7,0.62\n"
+        "joint,cifar10,replay,1,157090,6e8,0.4\n"
+    )
+    er, first, second, replay = gather(tmp_path)
     assert er == Known("cifar10", 1, "er", 157_088, 6e8, 25.0, 5.0, 2, False)
-    assert (first.bytes, first.accuracy, first.std, first.seeds, first.held_out) == (146_032, 61.0, 1.0, 2, False)
-    assert (second.bytes, second.accuracy, second.seeds, second.held_out) == (606_492, 68.0, 1, True)
+    assert first == Known("cifar10", 1, "patch-lda", 146_032, 2.12e7, 61.0, 1.0, 2, False)
+    assert second == Known("cifar10", 1, "patch-lda", 606_492, 2.79e7, 68.0, 0.0, 1, True)
+    assert (replay.method, replay.accuracy) == ("replay", 40.0)
 
 
 def test_the_package_carries_what_is_on_record() -> None:

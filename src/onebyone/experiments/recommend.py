@@ -23,7 +23,7 @@ import torch
 from onebyone.data import Spec, load
 from onebyone.errors import UsageError
 from onebyone.evaluation import measure_cost
-from onebyone.experiments.paper import Value
+from onebyone.experiments.paper import BEYOND, Value
 from onebyone.experiments.winners import winner
 from onebyone.methods import choose, create, method
 
@@ -201,30 +201,26 @@ def packaged() -> list[Known]:
 def gather(folder: Path) -> list[Known]:
     """Every mean over seeds that a folder of results has: of runs on record, and of statistics.
 
-    Of the two ways in which samples pass a network, the paper's. Methods without a memory are the ends of every table
-    and no rivals. A number on the test set takes the place of one on held-out data.
+    Of the two ways in which samples pass a network, the paper's for its own methods. Those without a memory are the ends
+    of every table and no rivals. A number on the test set takes the place of one on held-out data.
     """
-    numbers: dict[tuple[str, int, str, int, float], dict[bool, list[float]]] = defaultdict(
-        lambda: {True: [], False: []}
-    )
-    for path in sorted(folder.glob("*.csv")):
-        for row in _rows(path):
-            if row.get("protocol") == "paper" and int(row["memory_bytes"]):
-                stream = row["dataset"], int(row["classes_per_task"])
-                cost = int(row["memory_bytes"]), float(row["flops"])
-                numbers[*stream, row["method"], *cost][False].append(100 * float(row["accuracy"]))
-    for held_out, name in ((False, "test.csv"), (True, "held-out.csv")):
-        own = [row for row in _rows(folder / "statistics" / name) if not row["options"]]
-        whole = max((int(row["samples"]) for row in own), default=0)  # fewer were for exploring
-        for row in (row for row in own if int(row["samples"]) == whole):
-            kept = int(row["bytes"])
-            flops = measure_cost(create(STATISTICS, SPECS[row["dataset"]], budget=kept)).flops
-            numbers[row["dataset"], 1, STATISTICS, kept, flops][held_out].append(float(row["accuracy"]))
+    numbers: dict[tuple[str, int, str, int], dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
+    flops: dict[tuple[str, int, str, int], float] = {}
+    for row in (row for path in sorted(folder.glob("*.csv")) for row in _rows(path) if "protocol" in row):
+        if (row["protocol"] != "joint" or row["method"] in BEYOND) and int(row["memory_bytes"]):
+            key = row["dataset"], int(row["classes_per_task"]), row["method"], int(row["memory_bytes"])
+            numbers[key][False].append(100 * float(row["accuracy"]))
+            flops[key] = float(row["flops"])
+    for row in _rows(folder / "statistics" / "held-out.csv"):
+        if not row["options"]:
+            key = row["dataset"], int(row["classes_per_task"]), STATISTICS, int(row["bytes"])
+            numbers[key][True].append(float(row["accuracy"]))
+            flops.setdefault(key, 1e6 * float(row["mflop"]))
     found = []
     for key, by_set in numbers.items():
         held_out = not by_set[False]
         values = by_set[held_out]
-        found.append(Known(*key, round(fmean(values), 2), round(pstdev(values), 2), len(values), held_out))
+        found.append(Known(*key, flops[key], round(fmean(values), 2), round(pstdev(values), 2), len(values), held_out))
     return sorted(found, key=lambda row: (row.dataset, row.classes_per_task, row.method, row.bytes))
 
 

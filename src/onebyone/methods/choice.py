@@ -25,7 +25,7 @@ def choose(spec: Spec, budget: int, *, network: bool = False) -> str:
 
     >>> choose(Spec((3, 32, 32), 10), 1_000_000), choose(Spec((3, 32, 32), 10), 1_000_000, network=True)
     ('patch-lda', 'replay')
-    >>> choose(Spec((3, 32, 32), 10), 1_000)
+    >>> choose(Spec((3, 32, 32), 10), 500)
     'replay'
     """
     return "patch-lda" if not network and _fits(spec, budget) else "replay"

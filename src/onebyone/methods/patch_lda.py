@@ -69,8 +69,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         options = options.budgeted(spec)
         super().__init__(options, spec, seed, device)
         extractor, moments = self.parts(self.affordable())
-        if self.device.type != "meta":  # where only shapes are asked for
-            extractor.fit(generator(seed, "weights"))  # drawn on the CPU: the same filters on every device
+        extractor.fit(generator(seed, "weights"))  # drawn on the CPU: the same filters on every device
         self.extractor, self.moments = extractor.to(device), moments.to(device)
         self.warm_up = 0 if spec.is_image else self.first_samples()
         self.seen = 0  # samples so far, while that matters: known without looking at a value

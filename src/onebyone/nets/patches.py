@@ -61,13 +61,17 @@ class Patches(nn.Module):
 
     def fit(self, generator: torch.Generator) -> None:
         """Make the filters."""
-        described = self.described(dead_leaves(PICTURES, self.channels, 4 * self.patch, generator))
-        described = described.permute(0, 2, 3, 1).flatten(0, 2)
-        described = described[described.norm(dim=1) > 1e-3].double()  # within a leaf there is nothing to describe
-        described = described[torch.randperm(len(described), generator=generator)[:MOST_PATCHES]]
+        described = self.typical(generator)
         deviation = (described.square().mean(0) + REGULARISATION).sqrt()
         white = described / deviation
         self.filters.copy_(clusters(white, self.count) * white.norm(dim=1).mean() / deviation)
+
+    def typical(self, generator: torch.Generator) -> Tensor:
+        """[m, components] patches of dead leaves, flat ones only if there are too few others."""
+        described = self.described(dead_leaves(PICTURES, self.channels, 4 * self.patch, generator))
+        described = described.permute(0, 2, 3, 1).flatten(0, 2).double()
+        described = described[torch.randperm(len(described), generator=generator)]
+        return described[(described.norm(dim=1) < 1e-3).argsort(stable=True)[:MOST_PATCHES]]
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, c, h, w] images, as numbers -> [n, d] features."""
