@@ -201,8 +201,8 @@ def packaged() -> list[Known]:
 def gather(folder: Path) -> list[Known]:
     """Every mean over seeds that a folder of results has: of runs on record, and of statistics.
 
-    Of the two ways in which samples pass a network, the paper's for its own methods. Those without a memory are the ends
-    of every table and no rivals. A number on the test set takes the place of one on held-out data.
+    Of the two ways in which samples pass a network, the paper's for its own methods. Those without a memory are the
+    ends of every table and no rivals. A number on the test set takes the place of one on held-out data.
     """
     numbers: dict[tuple[str, int, str, int], dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
     flops: dict[tuple[str, int, str, int], float] = {}
@@ -211,10 +211,10 @@ def gather(folder: Path) -> list[Known]:
             key = row["dataset"], int(row["classes_per_task"]), row["method"], int(row["memory_bytes"])
             numbers[key][False].append(100 * float(row["accuracy"]))
             flops[key] = float(row["flops"])
-    for row in _rows(folder / "statistics" / "held-out.csv"):
-        if not row["options"]:
+    for held_out, name in ((False, "test.csv"), (True, "held-out.csv")):
+        for row in (row for row in _rows(folder / "statistics" / name) if not row["options"]):
             key = row["dataset"], int(row["classes_per_task"]), STATISTICS, int(row["bytes"])
-            numbers[key][True].append(float(row["accuracy"]))
+            numbers[key][held_out].append(float(row["accuracy"]))
             flops.setdefault(key, 1e6 * float(row["mflop"]))
     found = []
     for key, by_set in numbers.items():
