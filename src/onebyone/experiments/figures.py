@@ -135,7 +135,7 @@ def tradeoff(records: Records, place: Place) -> Panel:
 def against_flops(records: Records, place: Place) -> Panel:
     """Accuracy against what a sample costs to learn, in multiples of what it costs ER."""
     lines, er = [], place.value(records, "er", "flops")
-    unit, words = (er.mean, "of what ER computes for a sample, so many times") if er else (1e9, "GFLOP for each sample")
+    unit, words = (er.mean, "operations for each sample, ER = 1") if er else (1e9, "GFLOP for each sample")
     for method in place.part.methods(place.classes_per_task):
         cost, accuracy = (place.value(records, method, metric) for metric in ("flops", "accuracy"))
         if cost is not None and accuracy is not None:

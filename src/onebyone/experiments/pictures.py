@@ -50,6 +50,8 @@ def save(title: str, rows: Sequence[Sequence[Drawing]], stem: Path) -> None:
 
 def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Any]:
     """Gives a handle for the legend for each method."""
+    from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
+
     named: dict[str, Any] = {}
     axes.set_ylabel(panel.y_title, fontsize=9)
     axes.grid(color="#eeeeee")
@@ -57,6 +59,9 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Any]:
     axes.spines[["top", "right"]].set_visible(False)
     if panel.log_x:
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
+        axes.xaxis.set_minor_formatter(NullFormatter())
     for line in panel.lines:
         colour, dash = COLOURS[line.method], "--" if line.method in DASHED else "-"
         if line.kind == "curve":
