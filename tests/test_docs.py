@@ -110,8 +110,24 @@ def test_numbers_come_from_the_results(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_memory_stands_for_every_memory(tmp_path: Path) -> None:
-    (tmp_path / "table2.csv").write_text(TABLE + "both,iid,,0,0.62\n")
+    (tmp_path / "table2.csv").write_text(TABLE + "both,iid,-,0,0.62\n")
     assert filled("iid", tmp_path).count("62.0 (one run)") == 4
+
+
+def test_a_method_beyond_the_paper_has_a_table_of_its_own(tmp_path: Path) -> None:
+    rows = "both,patch-lda,20,0,0.68,1\nboth,patch-lda,20,0,0.7,2\n"
+    (tmp_path / "beyond.csv").write_text(TABLE.replace("\n", ",classes_per_task\n") + rows)
+    one, two = filled("patch-lda", tmp_path).split("**Two classes")
+    assert "68.0 (one run)" in one
+    assert "70.0 (one run)" in two
+    assert "printed" not in one
+
+
+@pytest.mark.parametrize("name", methods())
+def test_every_page_can_be_filled_from_the_results_there_are(name: str) -> None:
+    text = filled(name, ROOT / "results")
+    assert "**One class a task" in text
+    assert name not in ("er", "ccp", "iid", "patch-lda") or "(5 runs)" in text
 
 
 def test_the_best_setting_of_the_tuning_is_shown(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from onebyone.options import describe
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT / "src" / "onebyone" / "experiments" / "paper.csv"
 TABLES = {"table1": "One class a task (S = 1)", "table2": "Two classes a task (S = 2)"}
+STREAMS = {"table1": "1", "table2": "2"}  # classes per task, as records say it
 MEMORIES = (5, 20, 50, 100)
 HOLE = "not measured yet"
 
@@ -74,8 +75,9 @@ def code(entry: Entry) -> str:
 def measured(name: str, part: str, results: Path, paper: Path) -> str:
     """A table of the paper, from the record of runs, which may have holes; and what is printed there."""
     runs: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in read(results / f"{part}.csv", name):
-        memories = [int(row["memory_per_class"])] if row["memory_per_class"] else MEMORIES
+    beyond = [row for row in read(results / "beyond.csv", name) if row["classes_per_task"] == STREAMS[part]]
+    for row in (*read(results / f"{part}.csv", name), *beyond):
+        memories = MEMORIES if row["memory_per_class"] == "-" else [int(row["memory_per_class"])]
         for memory in memories:
             runs[row["protocol"]][memory].append(100 * float(row["accuracy"]))
     printed = {
