@@ -1,8 +1,8 @@
 """How steps are run."""
 
 from onebyone.engine.captured import Captured, create
-from onebyone.engine.device import choose_device, environment, noted, suited_cpu
+from onebyone.engine.device import choose_device, environment, milestone, suited_cpu
 from onebyone.engine.eager import Eager
 from onebyone.engine.pack import pack
 
-__all__ = ["Captured", "Eager", "choose_device", "create", "environment", "noted", "pack", "suited_cpu"]
+__all__ = ["Captured", "Eager", "choose_device", "create", "environment", "milestone", "pack", "suited_cpu"]

@@ -52,10 +52,10 @@ def environment(device: torch.device) -> dict[str, str]:
     return {"device": name, **versions}
 
 
-def noted(device: torch.device) -> Callable[[], bool]:
+def milestone(device: torch.device) -> Callable[[], bool]:
     """Notes all that the device has been told to do so far; gives a function that says whether it has done it.
 
-    >>> noted(torch.device("cpu"))()  # which does what it is told at once
+    >>> milestone(torch.device("cpu"))()  # which does what it is told at once
     True
     """
     if device.type != "cuda":

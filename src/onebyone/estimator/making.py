@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
@@ -98,11 +98,11 @@ def make_learner(
     def make(**more: int) -> AnyLearner:
         return create(name, spec, seed=seed, device=device, **options, **more)
 
-    if issubclass(kind, ReplayOptions) and not issubclass(kind, BudgetOptions):
-        return make(memory_samples=memory_samples(parameters["memory"], make))
-    if "budget" in (item.name for item in fields(kind)):
+    if issubclass(kind, BudgetOptions):
         size = budget(parameters["memory"], layout)
         return make(budget=min(size, ENOUGH) if parameters["method"] == AUTO else size)
+    if issubclass(kind, ReplayOptions):
+        return make(memory_samples=memory_samples(parameters["memory"], make))
     return make()
 
 

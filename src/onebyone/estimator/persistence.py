@@ -220,9 +220,10 @@ def check_values(learner: AnyLearner, known: int) -> None:
         raise UsageError("the classes it has seen are not those it has labels for")
     if not all(bool(tensor.isfinite().all()) for tensor in learner.state_dict().values()):
         raise UsageError("its weights are not finite")
-    if isinstance(learner, PatchLDA):  # what is no covariance cannot be solved, which is better found out now
-        blank = torch.zeros(1, *learner.spec.shape, dtype=learner.spec.dtype, device=learner.device)
-        if learner.scores(blank).isnan().any():
+    blank = torch.zeros(1, *learner.spec.shape, dtype=learner.spec.dtype, device=learner.device)
+    for part in learner.modules():
+        # What is no covariance cannot be solved, which is better found out now.
+        if isinstance(part, PatchLDA) and part.scores(blank).isnan().any():
             raise UsageError("its statistics are not those of any samples")
 
 

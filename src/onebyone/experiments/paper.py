@@ -1,4 +1,4 @@
-"""What the paper shows: its tables and figures, and every number it prints."""
+"""What is compared: the paper's tables and figures, every number it prints, and further methods at equal bytes."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, fields
 from functools import cache
 from importlib.resources import files
 from io import StringIO
-from math import log2, prod
+from math import log2
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -25,7 +25,7 @@ from onebyone.errors import UsageError
 from onebyone.evaluation import measure_cost
 from onebyone.experiments.paper import BEYOND, Value
 from onebyone.experiments.winners import winner
-from onebyone.methods import choose, create, method
+from onebyone.methods import BudgetOptions, choose, create, method
 
 SPECS = {"cifar10": Spec((3, 32, 32), 10), "cifar100": Spec((3, 32, 32), 100)}  # what numbers are on record for
 STATISTICS = "patch-lda"  # which the order of the stream does not change: one number serves all classes per task
@@ -84,7 +84,7 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
     >>> recommend(asked, [Known("cifar10", 1, "ccp", 619_088, 6.5e8, 36.7, 2.7, 5, False)]).sentence
     'Use ccp: on cifar10, one class at a time, it reached 36.7 ± 2.7 % (test set, 5 seeds) with 619 KB.'
     """
-    sample = _sample_bytes(question.spec)
+    sample = question.spec.sample_bytes
     if question.bytes < sample:
         raise UsageError(f"--bytes is {size(question.bytes)}, and one sample has {size(sample)}; give more")
     limit = float("inf")
@@ -134,17 +134,13 @@ def _alike(spec: Spec) -> str | None:
     return best if distance(best) < float("inf") else None
 
 
-def _sample_bytes(spec: Spec) -> int:
-    return prod(spec.shape) * spec.dtype.itemsize
-
-
 def commands(advice: Advice, question: Question) -> list[str]:
     """How to follow it: on the command line, where the data set has a name, and in Python."""
     name, spec = advice.method, question.spec
     best = winner(name, question.dataset, question.classes_per_task) if question.dataset else {}
     lines = []
-    per_class = advice.bytes // (_sample_bytes(spec) + 8) // spec.num_classes  # a label has 8 bytes
-    has_budget = "budget" in (item.name for item in fields(method(name).options))
+    per_class = advice.bytes // (spec.sample_bytes + 8) // spec.num_classes  # a label has 8 bytes
+    has_budget = issubclass(method(name).options, BudgetOptions)
     if question.dataset and (has_budget or per_class):
         words = ["onebyone run", f"--method {name}", f"--dataset {question.dataset}"]
         if question.classes_per_task != 1:

@@ -15,7 +15,7 @@ from torch.nn.utils import get_total_norm
 
 from onebyone import engine, streams
 from onebyone.data import Dataset, load
-from onebyone.engine import choose_device, environment, noted, suited_cpu
+from onebyone.engine import choose_device, environment, milestone, suited_cpu
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, measure_cost, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
@@ -152,7 +152,7 @@ class Run:
         right = right_answers(self.learner, self.data.test_x[asked], self.data.test_y[asked])
         finite = torch.isfinite(get_total_norm(self.learner.parameters()))
         found = torch.cat([right, finite.to(right)[None]]).to("cpu", non_blocking=right.is_cuda)
-        done = noted(self.learner.device)
+        done = milestone(self.learner.device)
         while not done():
             yield
         *answers, sound = found.tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -37,25 +37,20 @@ class Study:
 
     @cached_property
     def grids(self) -> list[Grid]:
-        """All tables: by part, protocol and metric."""
-        return [
-            grid
-            for part in self.parts
-            if part.is_table
-            for protocol in self.protocols
-            for grid in comparison.grids(self.records, part, protocol)
-        ]
+        """The paper's tables: by part, protocol and metric."""
+        return self._grids(part for part in self.parts if part.is_table)
 
     @cached_property
     def beyond(self) -> list[Grid]:
-        """The tables at equal bytes."""
+        """The tables at equal bytes, as far as there is something in them."""
+        return [grid for grid in self._grids(part for part in self.parts if part.beyond) if grid.rows]
+
+    def _grids(self, parts: Iterable[Part]) -> list[Grid]:
         return [
             grid
-            for part in self.parts
-            if part.beyond
+            for part in parts
             for protocol in self.protocols
             for grid in comparison.grids(self.records, part, protocol)
-            if grid.rows
         ]
 
     @property

@@ -42,10 +42,10 @@ class _Lone(_BatchNorm):
     def forward(self, input: Tensor) -> Tensor:
         sizes = _sizes.get()
         if len(sizes) < 2 or not self.training:
-            return self.normal(input)
-        return torch.cat([self.normal(part) for part in input.split(list(sizes))])
+            return self.normalised(input)
+        return torch.cat([self.normalised(part) for part in input.split(list(sizes))])
 
-    def normal(self, input: Tensor) -> Tensor:
+    def normalised(self, input: Tensor) -> Tensor:
         learning = self.training and input.numel() > self.num_features
         statistics = self.running_mean, self.running_var
         momentum = 0.1 if self.momentum is None else self.momentum
