@@ -449,6 +449,15 @@ def test_forged_statistics_are_refused(statistics: bytes, change: Any, message: 
         OnlineClassifier.load(tmp_path / "file")
 
 
+def test_forged_statistics_inside_a_hybrid_are_refused(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 3))
+    OnlineClassifier("hybrid", memory="30KB").partial_fit(x, ["a", "b"] * 150).save(tmp_path / "whole")
+    change = tensor("statistics.moments.covariance_codes", lambda old: torch.full_like(old, -(2**30)))
+    forged((tmp_path / "whole").read_bytes(), tmp_path / "file", change)
+    with pytest.raises(UsageError, match="cannot be loaded: .*not positive-definite"):
+        OnlineClassifier.load(tmp_path / "file")
+
+
 @pytest.mark.parametrize("statistics", [20], indirect=True)
 def test_samples_that_wait_have_a_label(statistics: bytes, tmp_path: Path) -> None:
     forged(statistics, tmp_path / "file", tensor("moments.mean_codes", lambda old: old + 2))
