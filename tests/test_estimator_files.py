@@ -454,7 +454,7 @@ def test_forged_statistics_inside_a_hybrid_are_refused(tmp_path: Path) -> None:
     OnlineClassifier("hybrid", memory="30KB").partial_fit(x, ["a", "b"] * 150).save(tmp_path / "whole")
     change = tensor("statistics.moments.covariance_codes", lambda old: torch.full_like(old, -(2**30)))
     forged((tmp_path / "whole").read_bytes(), tmp_path / "file", change)
-    with pytest.raises(UsageError, match="cannot be loaded: .*not positive-definite"):
+    with pytest.raises(UsageError, match=r"cannot be loaded: .*not positive-definite"):
         OnlineClassifier.load(tmp_path / "file")
 
 
