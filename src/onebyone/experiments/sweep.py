@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from onebyone.engine import choose_device, pack
+from onebyone.engine import choose_device, pack, suited_cpu
 from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
@@ -91,7 +91,8 @@ def sweep(
             # By the number of all runs, not of those left: the number of threads may change the last bit of a sum.
             spread(waiting, task, min(jobs or cores(), max(1, len(runs))), stopped, watcher.moved, ended)
         else:
-            packed(waiting, task, data, jobs or PACK_WIDTH, stopped, watcher.moved, ended)
+            with suited_cpu(flops=0):  # all that counts is done elsewhere; threads would only wait for each other
+                packed(waiting, task, data, jobs or PACK_WIDTH, stopped, watcher.moved, ended)
     if len(outcomes) < len(runs):
         done = sum(isinstance(outcome, Result) for outcome in outcomes.values())
         raise Interrupted(f"stopped with {done} of {len(runs)} runs finished; the same command goes on from there")
