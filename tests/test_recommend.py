@@ -125,11 +125,29 @@ def test_a_number_on_the_test_set_takes_the_place_of_one_on_held_out_data(tmp_pa
         "both,cifar10,patch-lda,1,146032,2.12e7,0.60\nboth,cifar10,patch-lda,1,146032,2.12e7,0.62\n"
         "joint,cifar10,replay,1,157090,6e8,0.4\n"
     )
-    er, first, second, replay = gather(tmp_path)
-    assert er == Known("cifar10", 1, "er", 157_088, 6e8, 25.0, 5.0, 2, False)
+    joint, er, first, second, replay = gather(tmp_path)
+    assert joint == Known("cifar10", 1, "er", 157_088, 6e8, 90.0, 0.0, 1, False, "joint")
+    assert er == Known("cifar10", 1, "er", 157_088, 6e8, 25.0, 5.0, 2, False, "separate")
     assert first == Known("cifar10", 1, "patch-lda", 146_032, 2.12e7, 61.0, 1.0, 2, False)
     assert second == Known("cifar10", 1, "patch-lda", 606_492, 2.79e7, 68.0, 0.0, 1, True)
-    assert (replay.method, replay.accuracy) == ("replay", 40.0)
+    assert (replay.method, replay.accuracy, replay.what) == ("replay", 40.0, "replay")
+
+
+def test_how_samples_pass_the_network_is_part_of_the_advice() -> None:
+    """Joint passes are an option of ER, and what replay does by itself."""
+    rows = [
+        Known("cifar10", 1, "er", 600_000, 6e8, 47.0, 1.0, 5, False, "joint"),
+        Known("cifar10", 1, "er", 600_000, 6e8, 30.0, 1.0, 5, False, "separate"),
+        Known("cifar10", 1, "replay", 600_000, 6e8, 40.0, 1.0, 5, False, "joint"),
+    ]
+    question = Question(1_000_000, CIFAR, "cifar10")
+    advice = recommend(question, rows)
+    assert advice.sentence.startswith("Use er with joint passes: on cifar10, one class at a time, it reached 47.0")
+    assert advice.sentence.endswith("and the next best that fits, replay, 40.0 ± 1.0 % (test set, 5 seeds).")
+    run, python = commands(advice, question)
+    assert run.endswith("--set passes=joint")
+    assert python.endswith("'passes': 'joint'})")
+    assert commands(recommend(question, rows[1:2]), question)[0].endswith("--set learning_rate=0.01")
 
 
 def test_the_package_carries_what_is_on_record() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from onebyone.cli.runs import DataDir, Device, Jobs, do_runs
-from onebyone.experiments.tune import from_csv, to_csv, tuning_rows, tuning_runs, winners
+from onebyone.experiments.tune import from_csv, in_order, to_csv, tuning_rows, tuning_runs, winners
 from onebyone.experiments.winners import write_winners
 from onebyone.files import whole
 
@@ -40,7 +40,7 @@ def tune_command(
         now = {(row["method"], row["classes_per_task"]) for row in rows}
         rows += [row for row in from_csv(place.read_text()) if (row["method"], row["classes_per_task"]) not in now]
     with whole(place) as file:
-        file.write_text(to_csv(rows))
+        file.write_text(to_csv(in_order(rows)))
     every = [row for path in sorted(record.glob("*.csv")) for row in from_csv(path.read_text())]
     with whole(record / "winners.json") as file:
         file.write_text(write_winners(winners(every)))

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from importlib.resources import files
 from io import StringIO
@@ -23,7 +23,8 @@ import torch
 from onebyone.data import Spec, load
 from onebyone.errors import UsageError
 from onebyone.evaluation import measure_cost
-from onebyone.experiments.paper import BEYOND, Value
+from onebyone.experiments.paper import Value
+from onebyone.experiments.records import PROTOCOLS
 from onebyone.experiments.winners import winner
 from onebyone.methods import BudgetOptions, choose, create, method
 
@@ -45,6 +46,17 @@ class Known:
     std: float
     seeds: int
     held_out: bool  # on a held-out tenth of the training set, not on the test set
+    passes: str = ""  # how samples pass the network: separate or joint; nothing for a method without the choice
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What the method has to be told to do it so, beyond what was tuned."""
+        usual = getattr(method(self.method).options(), "passes", "")
+        return {"passes": self.passes} if self.passes and self.passes != usual else {}
+
+    @property
+    def what(self) -> str:
+        return self.method + "".join(f" with {passes} passes" for passes in self.options.values())
 
     @property
     def stream(self) -> str:
@@ -70,11 +82,12 @@ class Question:
 
 @dataclass(frozen=True)
 class Advice:
-    """A method, the bytes to give it, and one sentence that says why and what to expect."""
+    """A method, the bytes to give it, one sentence that says why and what to expect, and options beyond the tuned."""
 
     method: str
     bytes: int
     sentence: str
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def recommend(question: Question, known: Sequence[Known]) -> Advice:
@@ -111,13 +124,14 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
     best = fitting[0]
     where = place if place == question.dataset else f"{place}, the nearest data with numbers"
     sentence = (
-        f"Use {best.method}: on {where}, {best.stream} at a time, it reached {best.reached} with {size(best.bytes)}"
+        f"Use {best.what}: on {where}, {best.stream} at a time, it reached {best.reached} with {size(best.bytes)}"
     )
     others = [row for row in fitting if row.method != best.method]
     if others:
-        sentence += f", and the next best that fits, {others[0].method}, {others[0].reached}"
+        sentence += f", and the next best that fits, {others[0].what}, {others[0].reached}"
     # More bytes than those of the number are more filters, and more to compute.
-    return Advice(best.method, question.bytes if question.compute is None else best.bytes, f"{sentence}.")
+    size_given = question.bytes if question.compute is None else best.bytes
+    return Advice(best.method, size_given, f"{sentence}.", best.options)
 
 
 def _alike(spec: Spec) -> str | None:
@@ -137,7 +151,8 @@ def _alike(spec: Spec) -> str | None:
 def commands(advice: Advice, question: Question) -> list[str]:
     """How to follow it: on the command line, where the data set has a name, and in Python."""
     name, spec = advice.method, question.spec
-    best = winner(name, question.dataset, question.classes_per_task) if question.dataset else {}
+    tuned = winner(name, question.dataset, question.classes_per_task) if question.dataset else {}
+    best = {**tuned, **advice.options}
     lines = []
     per_class = advice.bytes // (spec.sample_bytes + 8) // spec.num_classes  # a label has 8 bytes
     has_budget = issubclass(method(name).options, BudgetOptions)
@@ -194,30 +209,35 @@ def packaged() -> list[Known]:
     return from_csv((files("onebyone.experiments") / "recommendations.csv").read_text())
 
 
+Key = tuple[str, int, str, int, str]  # data set, classes per task, method, bytes, passes
+
+
 def gather(folder: Path) -> list[Known]:
     """Every mean over seeds that a folder of results has: of runs on record, and of statistics.
 
-    Of the two ways in which samples pass a network, the paper's for its own methods. Those without a memory are the
-    ends of every table and no rivals. A number on the test set takes the place of one on held-out data.
+    Methods without a memory are the ends of every table and no rivals. A number on the test set takes the place of one
+    on held-out data.
     """
-    numbers: dict[tuple[str, int, str, int], dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
-    flops: dict[tuple[str, int, str, int], float] = {}
+    numbers: dict[Key, dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
+    flops: dict[Key, float] = {}
     for row in (row for path in sorted(folder.glob("*.csv")) for row in _rows(path) if "protocol" in row):
-        if (row["protocol"] != "joint" or row["method"] in BEYOND) and int(row["memory_bytes"]):
-            key = row["dataset"], int(row["classes_per_task"]), row["method"], int(row["memory_bytes"])
+        if int(row["memory_bytes"]):
+            passes = PROTOCOLS.get(row["protocol"], "")
+            key = row["dataset"], int(row["classes_per_task"]), row["method"], int(row["memory_bytes"]), passes
             numbers[key][False].append(100 * float(row["accuracy"]))
             flops[key] = float(row["flops"])
     for held_out, name in ((False, "test.csv"), (True, "held-out.csv")):
         for row in (row for row in _rows(folder / "statistics" / name) if not row["options"]):
-            key = row["dataset"], int(row["classes_per_task"]), STATISTICS, int(row["bytes"])
+            key = row["dataset"], int(row["classes_per_task"]), STATISTICS, int(row["bytes"]), ""
             numbers[key][held_out].append(float(row["accuracy"]))
             flops.setdefault(key, 1e6 * float(row["mflop"]))
     found = []
     for key, by_set in numbers.items():
         held_out = not by_set[False]
         values = by_set[held_out]
-        found.append(Known(*key, flops[key], round(fmean(values), 2), round(pstdev(values), 2), len(values), held_out))
-    return sorted(found, key=lambda row: (row.dataset, row.classes_per_task, row.method, row.bytes))
+        mean, std = round(fmean(values), 2), round(pstdev(values), 2)
+        found.append(Known(*key[:4], flops[key], mean, std, len(values), held_out, passes=key[4]))
+    return sorted(found, key=lambda row: (row.dataset, row.classes_per_task, row.method, row.bytes, row.passes))
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -253,6 +273,7 @@ def from_csv(text: str) -> list[Known]:
             std=float(row["std"]),
             seeds=int(row["seeds"]),
             held_out=row["held_out"] == "yes",
+            passes=row["passes"],
         )
         for row in csv.DictReader(text.splitlines())
     ]

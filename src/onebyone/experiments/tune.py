@@ -87,6 +87,11 @@ def tuning_rows(results: Iterable[Result]) -> list[dict[str, Any]]:
         row = {name: config[name] for name in COLUMNS if name in config}
         found = {name: value and round(value, 5) for name, value in vars(result).items() if name in COLUMNS}
         rows.append(row | found | {"options": options})
+    return in_order(rows)
+
+
+def in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows of the record as they are kept: by data set, classes per task, method, options and memory."""
     return sorted(rows, key=lambda row: [str(row[name]) for name in COLUMNS[:6]])
 
 
