@@ -220,7 +220,10 @@ class NetworkLearner(Learner[O]):
         return self.encoder(view)
 
     def features(self, x: Tensor) -> Tensor:
-        return self.embed(self.view(x, augment=False))
+        view = self.view(x, augment=False)
+        if view.is_cuda and view.dim() == 4:  # unlike the few of a step, many at once are faster so, by a quarter
+            view = view.contiguous(memory_format=torch.channels_last)
+        return self.embed(view)
 
     def view(self, x: Tensor, augment: bool = True) -> Tensor:
         """Samples as the network reads them: augmented, scaled to [-1, 1], in its memory layout."""
