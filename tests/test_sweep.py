@@ -10,7 +10,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from io import StringIO
 from itertools import product
@@ -259,14 +260,11 @@ class Command:
         check(self.runs[0].parent, undisturbed)
 
 
-def test_killed_again_and_again(
-    tmp_path: Path, undisturbed: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_again_and_again(tmp_path: Path, undisturbed: Mapping[str, Any]) -> None:
     command = Command(tmp_path)
     for after in (10, 300, 600):
         assert command.stop(subprocess.Popen.kill, after) == (-signal.SIGKILL, "")
     time.sleep(1)  # by now no worker may have outlived the sweep
-    monkeypatch.setattr("onebyone.experiments.files.LOCK_SECONDS", 0)
     for folder in command.runs:
         if folder.exists():
             with sole_use(folder):
@@ -368,16 +366,54 @@ def test_a_pack_that_is_stopped_goes_on(few: Dataset, tmp_path: Path) -> None:
     ]
 
 
-def test_a_folder_in_use_is_refused(tmp_path: Path, few: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onebyone.experiments.files.LOCK_SECONDS", 0.1)
+def test_what_another_process_is_at_is_left_to_it_and_taken_up_if_it_ends(tmp_path: Path, few: Dataset) -> None:
+    configs = expand({"method": "er", "seed": [0, 1], "classes_per_task": 5})
+    first, second = plan(configs, "cpu")
+    order: list[str] = []
+    stopped = threading.Event()
+    with ExitStack() as other:
+        other.enter_context(sole_use(tmp_path / first))
+
+        def ended(name: str, outcome: Result | Failed) -> None:
+            assert isinstance(outcome, Result)
+            order.append(name)
+            if name == second:
+                assert names(tmp_path / first) == {".lock"}  # nothing of ours in a folder of another
+                other.close()
+
+        task = Task(tmp_path, None, "cpu", 500)
+        packed(plan(configs, "cpu"), task, lambda *_: few, 2, stopped, lambda *_: None, ended)
+    assert order == [second, first]
+
+
+def test_two_processes_share_a_sweep(tmp_path: Path) -> None:
+    """Each has all results in the end, and every run was done once."""
+    configs = expand({"method": "finetune", "seed": list(range(6)), "batch_size": 100})
+    begun: list[str] = []
+
+    class Note(Watcher):
+        def moved(self, name: str, standing: Standing) -> None:
+            if standing.done == 0:
+                begun.append(name)
+
+    def share() -> dict[str, Result | Failed]:
+        return sweep(configs, tmp_path, device="cpu", jobs=1, watcher=Note())
+
+    with ThreadPoolExecutor(2) as threads:
+        one, other = [each.result() for each in [threads.submit(share), threads.submit(share)]]
+    assert sorted(begun) == sorted(one)
+    assert all(isinstance(outcome, Result) for outcome in one.values())
+    assert one == other
+
+
+def test_a_stop_is_heard_while_others_are_at_all_that_is_left(tmp_path: Path, few: Dataset) -> None:
     configs = expand({"method": "er", "classes_per_task": 5})
     (name,) = plan(configs, "cpu")
+    stopped = threading.Event()
+    threading.Timer(0.2, stopped.set).start()
     with sole_use(tmp_path / name):
-        (outcome,) = pack_of(1, configs, few, tmp_path).values()
-    assert str(outcome) == f"another process works in {tmp_path / name}; wait for it or end it"
-    assert names(tmp_path / name) == {".lock"}  # nothing of ours in a folder of another
-    (outcome,) = pack_of(1, configs, few, tmp_path).values()
-    assert isinstance(outcome, Result)
+        assert pack_of(1, configs, few, tmp_path, stopped) == {}
+        assert stopped.is_set()
 
 
 def test_a_folder_that_cannot_be_is_a_failure(tmp_path: Path, few: Dataset) -> None:

@@ -3,6 +3,6 @@
 from onebyone.engine.captured import Captured, create
 from onebyone.engine.device import choose_device, environment, milestone, suited_cpu
 from onebyone.engine.eager import Eager
-from onebyone.engine.pack import pack
+from onebyone.engine.pack import NotNow, pack
 
-__all__ = ["Captured", "Eager", "choose_device", "create", "environment", "milestone", "pack", "suited_cpu"]
+__all__ = ["Captured", "Eager", "NotNow", "choose_device", "create", "environment", "milestone", "pack", "suited_cpu"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
@@ -12,7 +13,12 @@ import torch
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
+WAIT_SECONDS = 0.5  # before a run that could not begin is tried again, where there is nothing else to do
 STEPS = 4  # in a turn; runs that begin a turn apart then end their tasks apart, and are not examined all at once
+
+
+class NotNow(Exception):
+    """Raised by a run that cannot begin yet: another process is at it. It is tried again after those that wait."""
 
 
 def pack(
@@ -26,7 +32,8 @@ def pack(
 
     A run is a function that begins it and gives a generator, which yields after every step, and while it would only
     wait, and returns its result. On a GPU a step only queues work on a stream of its own, so that the streams of all
-    runs fill the device together. A run that finds no memory waits until another has ended.
+    runs fill the device together. A run that finds no memory waits until another has ended, and so does one that raises
+    ``NotNow``.
 
     >>> def count(steps):
     ...     for _ in range(steps):
@@ -50,6 +57,11 @@ def pack(
         except StopIteration as end:
             del live[name]
             done(name, end.value)
+        except NotNow:
+            live.pop(name, None)
+            waiting.append(name)
+            if not live:
+                time.sleep(WAIT_SECONDS)
         except torch.cuda.OutOfMemoryError as error:
             live.pop(name, None)
             traceback.clear_frames(error.__traceback__)  # which still hold what the run had allocated

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from onebyone.engine import NotNow
 from onebyone.errors import UsageError
 from onebyone.files import cannot_write, whole
 
@@ -16,12 +16,13 @@ except ImportError:  # not there on Windows, where folders are not locked
     fcntl = None  # type: ignore[assignment]
 
 ERROR = "error.txt"
-LOCK_SECONDS = 10.0  # an orphan of a killed sweep is gone long before
 
 
 @contextmanager
 def sole_use(folder: Path) -> Iterator[None]:
     """Lock a run's folder, so that no two processes work in it; the kernel unlocks it when a process dies.
+
+    Raises ``NotNow`` where another is at work.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, sole_use(Path(folder)):
@@ -33,17 +34,13 @@ def sole_use(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise cannot_write(folder, error) from error
     with file:
-        give_up = time.monotonic() + LOCK_SECONDS
-        while fcntl is not None:
+        if fcntl is not None:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
             except BlockingIOError:
-                if time.monotonic() > give_up:
-                    raise UsageError(f"another process works in {folder}; wait for it or end it") from None
-                time.sleep(0.05)
+                raise NotNow(f"another process works in {folder}") from None
             except OSError:  # a file system without locks
-                break
+                pass
         yield
 
 

@@ -51,6 +51,9 @@ def sweep(
     calls this, which therefore has to be under ``if __name__ == "__main__":``, and what registers the methods, which
     therefore has to be a module or file. The device of the configurations is not looked at.
 
+    Several processes may do the same sweep, as one for each GPU: none begins what another is at, and all have all
+    outcomes in the end.
+
     >>> import tempfile
     >>> from onebyone.experiments.grid import expand
     >>> with tempfile.TemporaryDirectory() as folder:

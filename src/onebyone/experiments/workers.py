@@ -21,7 +21,7 @@ from pathlib import Path
 import torch
 
 from onebyone.data import Dataset, load
-from onebyone.engine.pack import Steps
+from onebyone.engine.pack import WAIT_SECONDS, NotNow, Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments.config import RunConfig
@@ -63,7 +63,10 @@ class Task:
     def steps(
         self, name: str, config: RunConfig, data: Data, listener: Listener, stopped: threading.Event
     ) -> Steps[Result]:
-        """A run in a folder that is its own meanwhile, in which a failure leaves its traceback until a success."""
+        """A run in a folder that is its own meanwhile, in which a failure leaves its traceback until a success.
+
+        Raises ``NotNow`` where another process has made the folder its own.
+        """
         if stopped.is_set():
             raise Interrupted("stopped before the first step")
         folder = self.out / name
@@ -152,7 +155,10 @@ def spread(
                 if isinstance(message, Standing):
                     moved(name, message)
                     continue
-                if message is not None:  # as of a run that was stopped
+                if isinstance(message, NotNow):
+                    if not told:
+                        waiting.append(name)
+                elif message is not None:  # as of a run that was stopped
                     ended(name, message)
                 workers[connection] = process, _next(connection, waiting, runs)
     finally:
@@ -224,7 +230,7 @@ def work(connection: Connection, task: Task, threads: int) -> None:
         load_methods(place)
     data = cache(task.data)
     while (job := jobs.get()) is not None:
-        outcome: Result | Failed | None = None  # of a run that was stopped
+        outcome: Result | Failed | NotNow | None = None  # of a run that was stopped
         steps = task.steps(*job, data, Teller(tell), stopped)
         try:
             while True:
@@ -233,6 +239,9 @@ def work(connection: Connection, task: Task, threads: int) -> None:
             outcome = end.value
         except Interrupted:
             pass
+        except NotNow as busy:
+            outcome = busy
+            stopped.wait(WAIT_SECONDS)  # it may be all that is left
         except Exception as error:  # one run's failure is not the others'
             outcome = Failed(sentence(error))
         tell(outcome)
