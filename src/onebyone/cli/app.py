@@ -128,7 +128,8 @@ def sweep_command(
       seed: [0, 1, 2]
       options: {learning_rate: [0.01, 0.1]}
 
-    After Ctrl-C or a crash, the same command goes on where it was.
+    After Ctrl-C or a crash, the same command goes on where it was. Given several
+    times at once, as with cuda:0 and cuda:1, it shares the runs.
     """
     folder = out or Path("runs") / file.stem
     outcomes = do_runs(read_grid(file), folder, data_dir, device, jobs, checkpoint_every)

@@ -32,7 +32,7 @@ class Captured(Eager):
         before = {name: tensor.clone() for name, tensor in self.learner.state_dict().items()}
         for _ in range(WARM_UP):  # not on the stream, which would keep for itself what these steps allocate
             super().step(self.index)
-        torch.cuda.current_stream().synchronize()
+        torch.cuda.current_stream(self.index.device).synchronize()
         for generator in self.learner.generators:
             self.graph.register_generator_state(generator)
         with torch.cuda.stream(self.stream):
@@ -43,7 +43,7 @@ class Captured(Eager):
             finally:
                 self.graph.capture_end()
         self.learner.load_state_dict(before)
-        torch.cuda.current_stream().synchronize()
+        torch.cuda.current_stream(self.index.device).synchronize()
 
     def step(self, index: Tensor) -> None:
         with torch.cuda.stream(self.stream):
