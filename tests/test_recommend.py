@@ -153,3 +153,14 @@ def test_how_samples_pass_the_network_is_part_of_the_advice() -> None:
 def test_the_package_carries_what_is_on_record() -> None:
     again = "onebyone recommend --dataset cifar10 --from results --write src/onebyone/experiments/recommendations.csv"
     assert to_csv(packaged()) == to_csv(gather(ROOT / "results")), f"there are new results; run: {again}"
+
+
+def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there are no records in"):
+        gather(tmp_path)
+
+
+def test_no_class_a_task_is_refused(onebyone: Callable[..., tuple[int, str, str]]) -> None:
+    code, _, said = onebyone("recommend", "--dataset", "cifar10", "--classes-per-task", "0")
+    assert code == 2
+    assert "--classes-per-task" in said

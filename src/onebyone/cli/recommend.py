@@ -17,7 +17,7 @@ def recommend_command(
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="cifar10, cifar100 or digits; or else")] = None,
     shape: Annotated[str | None, typer.Option(metavar="CxHxW", help="of a sample, as 3x32x32, or its features")] = None,
     classes: Annotated[int | None, typer.Option(metavar="N", min=1, help="and how many classes, about.")] = None,
-    classes_per_task: Annotated[int, typer.Option(metavar="S", help="Classes that arrive together.")] = 1,
+    classes_per_task: Annotated[int, typer.Option(metavar="S", min=1, help="Classes that arrive together.")] = 1,
     compute: Annotated[float | None, typer.Option(metavar="X", help="At most X times the operations of ER.")] = None,
     from_: Annotated[
         Path | None, typer.Option("--from", metavar="FOLDER", help="Of results.", show_default="the package's own")

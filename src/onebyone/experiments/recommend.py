@@ -237,6 +237,8 @@ def gather(folder: Path) -> list[Known]:
         values = by_set[held_out]
         mean, std = round(fmean(values), 2), round(pstdev(values), 2)
         found.append(Known(*key[:4], flops[key], mean, std, len(values), held_out, passes=key[4]))
+    if not found:
+        raise UsageError(f"there are no records in {folder}; give a folder that `onebyone reproduce` wrote")
     return sorted(found, key=lambda row: (row.dataset, row.classes_per_task, row.method, row.bytes, row.passes))
 
 
