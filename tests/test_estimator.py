@@ -257,6 +257,14 @@ def test_clone_pipeline_pickle_and_the_global_generator(name: str, options: dict
     assert torch.equal(before, torch.get_rng_state())
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_every_method_can_be_pickled(name: str) -> None:
+    x, y = vectors(30)
+    clf = OnlineClassifier(name).partial_fit(x, y)
+    other = pickle.loads(pickle.dumps(clf))
+    assert state_of(other.partial_fit(x, y)) == state_of(clf.partial_fit(x, y))
+
+
 # Memory
 
 

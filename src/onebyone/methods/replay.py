@@ -55,7 +55,6 @@ class MixedReplay(LinearReplay[MixedReplayOptions]):
     def build(self) -> None:
         super().build()
         self.averaged = deepcopy(nn.Sequential(self.encoder, self.head)).requires_grad_(False)
-        self.follow = get_ema_multi_avg_fn(self.options.average)
         self.register_buffer("shown", torch.zeros(self.spec.num_classes))  # share of each class in the steps of late
 
     def embed(self, view: Tensor) -> Tensor:
@@ -71,7 +70,8 @@ class MixedReplay(LinearReplay[MixedReplayOptions]):
         now = [*self.encoder.parameters(), *self.head.parameters(), *self.encoder.buffers()]
         then = [*self.averaged.parameters(), *self.averaged[0].buffers()]
         numbers = [(old, new) for old, new in zip(then, now, strict=True) if new.is_floating_point()]
-        self.follow([old for old, _ in numbers], [new for _, new in numbers], 0)
+        follow = get_ema_multi_avg_fn(self.options.average)  # a closure: kept, it would be in the way of pickle
+        follow([old for old, _ in numbers], [new for _, new in numbers], 0)
         weight = torch.cat([incoming.weight, replay.weight])
         share = (self.one_hot(torch.cat([incoming.y, replay.y])) * weight[:, None]).sum(0)
         self.shown.lerp_(share / share.sum(), 1 - self.options.average)

@@ -50,7 +50,6 @@ class SupBYOL(PrototypeReplay[SupBYOLOptions]):
         depth = self.prototypes.weight.shape[1]
         self.predictor = multilayer(depth, self.options.predictor_hidden, depth)
         self.target = deepcopy(nn.Sequential(self.encoder, self.projector)).requires_grad_(False)
-        self.follow = get_ema_multi_avg_fn(self.options.target_momentum)
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         """Equation 1."""
@@ -75,4 +74,5 @@ class SupBYOL(PrototypeReplay[SupBYOLOptions]):
 
     def after_update(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> None:
         online = [*self.encoder.parameters(), *self.projector.parameters()]
-        self.follow(list(self.target.parameters()), online, 0)
+        follow = get_ema_multi_avg_fn(self.options.target_momentum)  # a closure: kept, it would be in the way of pickle
+        follow(list(self.target.parameters()), online, 0)
