@@ -4,6 +4,7 @@ import pickle
 import sys
 from collections.abc import Callable
 from copy import deepcopy
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -58,6 +59,32 @@ def vectors(count: int, seed: int = 0) -> tuple[Any, list[str]]:
 
 
 # What may come in
+
+
+def test_labels_that_are_tensors() -> None:
+    x, _ = vectors(3)
+    clf = OnlineClassifier().partial_fit(x, [torch.tensor(2), torch.tensor(1), torch.tensor(2)])
+    assert clf.classes_.tolist() == [1, 2]
+    with pytest.raises(UsageError, match=r"a tensor of shape \(2,\); give one value a sample"):
+        clf.partial_fit(x, list(torch.eye(2)[[0, 1, 1]]))
+
+
+@pytest.mark.parametrize(
+    ("x", "parameters", "message"),
+    [
+        ([torch.zeros(2, 3), torch.zeros(2, 4)], {}, "different shapes"),
+        (np.eye(2), {"options": ["learning_rate"]}, "give a dictionary"),
+    ],
+)
+def test_what_is_refused_is_a_value_error(x: Any, parameters: dict[str, Any], message: str) -> None:
+    clf = OnlineClassifier(**parameters)
+    with pytest.raises(ValueError, match=message):
+        clf.partial_fit(x, ["a", "b"])
+    assert not hasattr(clf, "classes_")
+
+
+def test_tensors_and_arrays_in_one_list() -> None:
+    assert as_tensor([torch.ones(2), np.zeros(2)]).tolist() == [[1, 1], [0, 0]]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -263,6 +290,18 @@ def test_every_method_can_be_pickled(name: str) -> None:
     clf = OnlineClassifier(name).partial_fit(x, y)
     other = pickle.loads(pickle.dumps(clf))
     assert state_of(other.partial_fit(x, y)) == state_of(clf.partial_fit(x, y))
+
+
+def test_integers_of_numpy_are_integers(tmp_path: Path) -> None:
+    x, y = vectors(60)
+    numbers = {"memory": 30, "batch_size": 7, "epochs": 2, "random_state": 3, "every": 50}
+    first = OnlineClassifier("er", **numbers).fit(x, y)  # type: ignore[arg-type]
+    second = OnlineClassifier("er", **{name: np.int64(value) for name, value in numbers.items()}).fit(x, y)  # type: ignore[arg-type]
+    assert state_of(first)["tensors"] == state_of(second)["tensors"]
+    second.save(tmp_path / "file")
+    loaded = OnlineClassifier.load(tmp_path / "file")
+    assert loaded.get_params() == first.get_params()
+    assert state_of(loaded)["tensors"] == state_of(first)["tensors"]
 
 
 # Memory

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from math import prod
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,7 +38,10 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     they are (vectors are standardised by their mean and spread so far, unless another encoder is given). Labels are of
     any hashable type, all of one. ``classes_`` is what is known so far, sorted where labels can be.
 
-    A call that is refused, always with a ValueError, changes nothing.
+    A call that is refused changes nothing. It raises a ValueError; only samples that are sparse, or no numbers at
+    all, are a TypeError, as everywhere in scikit-learn.
+
+    One thread at a time: where some predict while another learns, hold a lock of yours around each call.
 
     >>> import numpy as np
     >>> from onebyone import load
@@ -164,8 +168,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _begin(self, layout: Layout) -> State:
         random, seed = check_random_state(self.random_state), self.random_state
-        if not isinstance(seed, int):
-            seed = int(random.randint(2**31))
+        seed = int(seed) if isinstance(seed, Integral) else int(random.randint(2**31))
         parameters = making(self.get_params(deep=False))
         method = method_in_use(parameters, layout)
         learner = make_learner(method, parameters, layout, seed, choose_device(self.device))
@@ -186,7 +189,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _learn(self, x: Tensor, slots: Tensor, order: Tensor) -> None:
         learner = self._fitted().learner
-        for index in order.to(x.device).split(self.batch_size):
+        for index in order.to(x.device).split(int(self.batch_size)):  # torch takes no integers of numpy's
             batch, classes = x[index], slots[index]
             if learner.needs_boundaries and learner.observed.any() and not learner.observed[classes].all():
                 learner.end_task()  # a stream does not say where a task ends; a new class begins one

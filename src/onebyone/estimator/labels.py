@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from onebyone.errors import UsageError
 
@@ -28,7 +29,7 @@ def as_labels(y: Any, known: Sequence[Label] = ()) -> list[Label]:
     if y is None:
         raise UsageError("OnlineClassifier requires y to be passed, but the target y is None; give one label a sample")
     labels = list(y) if isinstance(y, (list, tuple)) else _column(y)
-    labels = [label.item() if isinstance(label, np.generic) else label for label in labels]
+    labels = [_plain(label) for label in labels]
     kinds = {type(label) for label in labels} | {type(label) for label in known[:1]}
     if len(kinds) > 1:
         names = ", ".join(sorted(kind.__name__ for kind in kinds))
@@ -95,6 +96,12 @@ def from_json(found: Any) -> Label:
         case {"tuple": [*parts]}:
             return tuple(from_json(part) for part in parts)
     raise UsageError(f"{found!r} is no label")
+
+
+def _plain(label: Any) -> Label:
+    if isinstance(label, Tensor) and label.dim():  # hashed by its place in memory, each would be a class of its own
+        raise UsageError(f"y has a label that is a tensor of shape {tuple(label.shape)}; give one value a sample")
+    return label.item() if isinstance(label, (np.generic, Tensor)) else label
 
 
 def _column(y: Any) -> list[Label]:

@@ -69,6 +69,8 @@ def check_settings(parameters: Mapping[str, Any]) -> None:
         value = parameters[name]
         if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) < 2**31:
             raise UsageError(f"{name} is {value!r}; it must be a whole number, at least 1")
+    if not isinstance(parameters["options"], Mapping | None):
+        raise UsageError(f"options is {parameters['options']!r}; give a dictionary, as {{'learning_rate': 0.01}}")
 
 
 def method_in_use(parameters: Mapping[str, Any], layout: Layout) -> str:

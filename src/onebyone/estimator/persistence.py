@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import fields
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,7 @@ def describe(state: State, parameters: Mapping[str, Any], names: list[str] | Non
     del kept["autosave"]  # a file does not say where to write
     if isinstance(kept["encoder"], nn.Module):
         kept["encoder"] = None
-    if not isinstance(kept["random_state"], int):
+    if not isinstance(kept["random_state"], Integral):
         kept["random_state"] = None
     # An encoder is made of the parameters.
     options = {item.name: getattr(learner.options, item.name) for item in fields(learner.options)} | {"encoder": None}
@@ -97,9 +98,16 @@ def describe(state: State, parameters: Mapping[str, Any], names: list[str] | Non
         "features": names,
     }
     try:
-        return json.dumps(description, allow_nan=False)
+        return json.dumps(description, allow_nan=False, default=whole_number)
     except (TypeError, ValueError) as error:
         raise UsageError(f"this classifier cannot be saved: {error}") from None
+
+
+def whole_number(value: Any) -> int:
+    """For JSON, which knows no integers of numpy's."""
+    if isinstance(value, Integral):
+        return int(value)
+    raise TypeError(f"a {type(value).__name__} has no place in JSON")
 
 
 def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:

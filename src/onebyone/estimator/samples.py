@@ -117,7 +117,8 @@ def as_tensor(X: Any, estimator: object = None) -> Tensor:
     tensor([[1., 2.],
             [3., 4.]])
     """
-    if isinstance(X, (list, tuple)) and len(X) and isinstance(X[0], Tensor):
+    if isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, Tensor) for x in X):
+        _check_alike({tuple(x.shape) for x in X})
         X = torch.stack(tuple(X))
     if isinstance(X, Tensor):
         return _checked(X)
@@ -133,10 +134,14 @@ def as_tensor(X: Any, estimator: object = None) -> Tensor:
 def _stacked(images: Any) -> Any:
     # The values of a palette image are places in a table of colours, which says what they mean.
     arrays = [np.asarray(i.convert("RGB") if getattr(i, "mode", None) == "P" else i) for i in images]
-    shapes = {array.shape for array in arrays}
-    if len(shapes) > 1:
-        raise UsageError(f"X has samples of different shapes ({_few(shapes)}); resize them to one")
+    _check_alike({array.shape for array in arrays})
     return np.stack(arrays)
+
+
+def _check_alike(shapes: set[tuple[int, ...]]) -> None:
+    if len(shapes) > 1:
+        few = ", ".join(map(str, sorted(shapes)[:3]))
+        raise UsageError(f"X has samples of different shapes ({few}); resize them to one")
 
 
 def _checked(x: Tensor) -> Tensor:
@@ -154,7 +159,3 @@ def _checked(x: Tensor) -> Tensor:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _few(shapes: set[tuple[int, ...]]) -> str:
-    return ", ".join(map(str, sorted(shapes)[:3]))
