@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from onebyone import Dataset, create
+from onebyone import Dataset, Spec, create
 from onebyone.memory import Rows
 from onebyone.methods.mir import MIR
 
@@ -68,3 +68,15 @@ def test_an_empty_memory_replays_nothing(few: Dataset) -> None:
     x, y = few.train_x[::12], few.train_y[::12]
     (rows,) = learner.draw(Rows(x, y, torch.ones(len(y))))
     assert rows.weight.tolist() == [0.0] * 10
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "scaled-mlp"])
+def test_a_step_that_changes_nothing_harms_nothing(encoder: str) -> None:
+    """Also where an encoder scales by what it has seen: one look at the candidates must not change the next."""
+    learner = create("mir", Spec((20,), 4, torch.float32), encoder=encoder, learning_rate=1e-30)
+    assert isinstance(learner, MIR)
+    x = torch.randn(40, 20, generator=torch.Generator().manual_seed(0)) + torch.arange(40)[:, None]
+    for part in x[:30].split(10):
+        learner.observe(part, torch.arange(10) % 4)
+    incoming = Rows(x[30:], torch.arange(10) % 4, torch.ones(10))
+    assert not learner.harm(incoming, learner.memory.sample(20, learner.generator)).any()

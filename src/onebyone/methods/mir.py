@@ -49,9 +49,9 @@ class MIR(LinearReplay[MIROptions]):
     def harm(self, incoming: Rows, rows: Rows) -> Tensor:
         """[n] how much the loss of each candidate grows by one step on the incoming samples alone."""
         network = nn.Sequential(self.encoder, self.head)
-        buffers = copies(dict(network.named_buffers()))
 
         def losses(weights: dict[str, Tensor], view: Tensor, y: Tensor) -> Tensor:
+            buffers = copies(dict(network.named_buffers()))  # anew each time: an encoder may scale by what it has seen
             return F.cross_entropy(functional_call(network, (weights, buffers), (view,)), y, reduction="none")
 
         trained = {name: value for name, value in network.named_parameters() if value.requires_grad}  # some are frozen
