@@ -312,6 +312,18 @@ def test_vectors_are_standardised_by_the_first_ones() -> None:
     assert constant(torch.ones(2, 3)).isfinite().all()
 
 
+def test_rounding_of_a_constant_is_no_unit() -> None:
+    """A feature that varies by rounding only until later classes come does not drown all others then."""
+    x, y = vectors(400)
+    order = y.argsort(stable=True)
+    x, y = x[order], y[order]
+    x[:, 0] = 0.3 + 1e-7 * (torch.arange(400) % 2)
+    x[y > 0, 0] += x[y > 0, 1]
+    learner = learn(make(VECTORS), x, y)
+    assert learner.extractor.get_buffer("deviation")[0] == 1
+    assert (learner.predict(x) == y).float().mean() > 0.9
+
+
 @pytest.mark.parametrize(("options", "stride"), [({}, 1), ({"budget": 2_000_000}, 2), ({"stride": 3}, 3)], ids=str)
 def test_many_filters_look_at_fewer_rows(digits: Dataset, options: dict[str, int], stride: int) -> None:
     assert make(digits.spec, **options).extractor.stride == stride

@@ -201,7 +201,8 @@ class Directions(nn.Module):
         """Take zero and one from vectors [n, features]."""
         deviation, mean = torch.std_mean(x.double(), 0, correction=0)
         self.mean.copy_(mean)
-        self.deviation.copy_(deviation.where(deviation > 0, 1.0))  # a feature that does not vary has no unit
+        varies = deviation > 1e-5 * mean.abs()  # less is the rounding of a constant, which has no unit
+        self.deviation.copy_(deviation.where(varies, 1.0))
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, features] -> [n, d] features."""
