@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from onebyone import Dataset, Learner, create, methods
+from onebyone import Dataset, Learner, Spec, UsageError, create, methods
 from onebyone.methods import BudgetOptions, ReplayLearner, ReplayOptions, grown, method
 
 NAMES = [name for name in methods() if not issubclass(method(name).options, BudgetOptions)]  # which classes share
@@ -119,3 +119,30 @@ def test_a_memory_by_the_sample_does_not_hang_on_the_classes(few: Dataset) -> No
     learner = create("er", few.spec, memory_samples=7, memory_per_class=100)
     assert isinstance(learner, ReplayLearner)
     assert learner.memory.capacity == 7
+
+
+@pytest.mark.parametrize("policy", ["reservoir", "balanced"])
+def test_a_memory_that_would_grow_is_refused(few: Dataset, policy: str) -> None:
+    """Its new rows would be replayed as if they were samples of class 0."""
+    learner = learner_of_three(few, "er", {"memory_per_class": 2, "memory_policy": policy}, room=3)
+    with pytest.raises(UsageError, match=r"a memory of 6 samples one of 12, .* give memory_samples"):
+        grown(learner, 6)
+
+
+def test_statistics_that_have_begun_wait_for_nothing_after_growth() -> None:
+    """Room for more classes may be room for more first vectors; a learner that has settled stays settled."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(200) % 2
+    x = torch.randn(200, 2, generator=generator) + 5 * y[:, None]
+    small = create("patch-lda", Spec((2,), 2, torch.float32), budget=9_000)
+    assert small.warm_up < 150
+    small.observe(x[:150], y[:150])
+    larger = grown(small, 8)
+    loaded = create("patch-lda", larger.spec, budget=9_000)
+    assert loaded.warm_up > 150
+    loaded.load_state_dict(larger.state_dict())
+    for learner in (larger, loaded):
+        assert torch.equal(learner.predict(x), y)
+        learner.observe(x[150:], y[150:])
+        assert learner.counts.tolist() == learner.moments.counts.tolist()
+        assert torch.equal(learner.predict(x), y)

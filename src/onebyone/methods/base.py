@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from onebyone import memory, nets
 from onebyone.data import Spec
+from onebyone.errors import UsageError
 from onebyone.memory import Rows
 from onebyone.memory.policies import Policy
 from onebyone.methods.losses import class_means
@@ -261,6 +262,15 @@ class ReplayLearner(NetworkLearner[R]):
     @property
     def memory_bytes(self) -> int:
         return self.memory.nbytes
+
+    def take_over(self, old: Self) -> None:
+        had, has = old.memory.capacity, self.memory.capacity
+        if had != has:  # rows that were never written would pass for samples once the old memory was full
+            raise UsageError(
+                f"room for more classes would make a memory of {had} samples one of {has}, which no rule fills fairly; "
+                "give memory_samples, which does not hang on the number of classes"
+            )
+        super().take_over(old)
 
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
         self.count(y)

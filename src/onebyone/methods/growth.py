@@ -14,8 +14,8 @@ def grown(learner: AnyLearner, num_classes: int) -> AnyLearner:
     """A learner with room for more classes and the same life: weights, memory, counts, random generator.
 
     It is built anew with the same options and seed and takes over the state of the old one (:meth:`Learner.take_over`),
-    so a new class begins as it would in a fresh learner. A memory keeps its size only where that does not hang on the
-    number of classes: give ``memory_samples``.
+    so a new class begins as it would in a fresh learner. A memory keeps its size, so that must not hang on the number
+    of classes: give ``memory_samples``.
 
     >>> from onebyone import Spec, create
     >>> learner = create("ccp", Spec(shape=(20,), num_classes=2, dtype=torch.float32), memory_samples=50)

@@ -117,6 +117,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def wake(self, keys: object = None) -> None:
         """Begin where a loaded state ends."""
         self.seen = int(self.counts.sum())
+        if self.moments.counts.any():  # one that grew may have room for more to wait than it waited for
+            self.warm_up = min(self.warm_up, self.seen)
         self.solved = -1
 
     @torch.no_grad()
