@@ -212,6 +212,14 @@ def test_a_budget_is_used_and_never_exceeded(spec: Spec, budget: int) -> None:
     assert another > budget
 
 
+@pytest.mark.parametrize("spec", [Spec((3, 224, 224), 100), VECTORS], ids=str)
+def test_a_budget_may_be_large(spec: Spec) -> None:
+    """A terabyte, on a device of shapes only: no size on the way to the answer is beyond what torch can name."""
+    with torch.device("meta"):
+        learner = create("patch-lda", spec, device="meta", budget=10**12)
+    assert 0.999 * 10**12 < learner.memory_bytes <= 10**12
+
+
 def test_too_small_a_budget_is_refused() -> None:
     with pytest.raises(UsageError, match="budget is 100 bytes; with these samples and classes it must be at least"):
         make(Spec((1, 8, 8), 10), budget=100)

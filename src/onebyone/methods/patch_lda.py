@@ -108,7 +108,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
         budget = self.options.budget
         if size(1) > budget:
             raise UsageError(f"budget is {budget} bytes; with these samples and classes it must be at least {size(1)}")
-        return bisect_right(range(1, budget), budget, key=size)
+        # The covariance alone takes more bytes than the square of their number: more of them need not be tried.
+        return bisect_right(range(1, math.isqrt(budget) + 1), budget, key=size)
 
     @property
     def memory_bytes(self) -> int:
