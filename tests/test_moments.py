@@ -6,7 +6,7 @@ from torch import Tensor
 
 from onebyone import UsageError
 from onebyone.memory import Moments
-from onebyone.memory.moments import fold, unfold
+from onebyone.memory.moments import BLOCK, fold, unfold
 
 
 def stream(count: int, width: int = 6, classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -51,6 +51,13 @@ def test_streamed_equals_at_once(size: int, order: str) -> None:
     if order == "class comes back":
         x, y = x.roll(100, 0), y.roll(100, 0)
     check(learnt(x, y, size), x, y, 1e-7)
+
+
+@pytest.mark.parametrize("width", [2 * BLOCK - 2, 2 * BLOCK, 2 * BLOCK + 2, 5 * BLOCK])
+def test_a_matrix_of_several_blocks(width: int) -> None:
+    """Renewed block by block, of which some are cut by the line between the two triangles that share their rows."""
+    x, y = stream(100, width)
+    check(learnt(x, y, 40), x, y, 1e-7)
 
 
 def test_a_million_samples_leave_no_trace() -> None:
