@@ -45,6 +45,12 @@ def test_an_empty_table_is_all_holes() -> None:
     assert accuracy.seeds == 0
 
 
+def test_a_cell_with_fewer_seeds_says_so() -> None:
+    made = [run for run in results(PARTS[:1]) if (run.config["method"], run.config["seed"]) != ("ccp", 1)]
+    accuracy, _ = grids(from_results(made, PARTS), PARTS[0], "paper")
+    assert text(accuracy).count(", 1 of 2 seeds") == markdown(accuracy).count(", 1 of 2 seeds (paper") == 4
+
+
 def test_a_table_beside_the_papers() -> None:
     made = [run for run in results(PARTS[:1], ccp=-9, er=9) if run.config["method"] != "mir"]
     accuracy, forgetting = grids(from_results(made, PARTS), PARTS[0], "paper")

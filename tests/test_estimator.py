@@ -2,7 +2,9 @@
 
 import pickle
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
@@ -67,6 +69,59 @@ def test_labels_that_are_tensors() -> None:
     assert clf.classes_.tolist() == [1, 2]
     with pytest.raises(UsageError, match=r"a tensor of shape \(2,\); give one value a sample"):
         clf.partial_fit(x, list(torch.eye(2)[[0, 1, 1]]))
+
+
+@pytest.mark.parametrize("method", ["patch-lda", "replay", "ccp"])
+def test_some_threads_ask_while_another_teaches(method: str, digits: Dataset) -> None:
+    """Every answer is one that a moment of the learning could give, and nothing of the learning is disturbed."""
+    x, y = digits.train_x, digits.train_y
+    order = y.argsort(stable=True)[::3]  # one class after the other, so that all are met
+
+    def taught(classifier: OnlineClassifier) -> OnlineClassifier:
+        for index in order.split(20):
+            classifier.partial_fit(x[index], [int(label) * 10 for label in y[index]])
+            for extra in range(3):  # classes beyond the room at first, in a random order
+                classifier.partial_fit(x[index[:1]], [1000 - int(index[0]) - extra])
+        return classifier
+
+    def begun() -> OnlineClassifier:
+        return OnlineClassifier(method, memory="100KB").partial_fit(x[:2], [-1, -2])
+
+    shared, done = begun(), threading.Event()
+
+    def ask() -> int:
+        asked = 0
+        while not done.is_set():
+            assert set(shared.predict(digits.test_x[:5])) <= set(shared.classes_)
+            shared.predict_proba(digits.test_x[:5])
+            asked += 1
+        return asked
+
+    with ThreadPoolExecutor(2) as threads:
+        asking = [threads.submit(ask) for _ in range(2)]
+        try:
+            taught(shared)
+        finally:
+            done.set()
+    assert all(each.result() for each in asking)
+    alone = taught(begun())
+    np.testing.assert_array_equal(shared.decision_function(digits.test_x), alone.decision_function(digits.test_x))
+
+
+def test_a_copy_has_a_turn_of_its_own(digits: Dataset) -> None:
+    classifier = OnlineClassifier().partial_fit(digits.train_x[:10], digits.train_y[:10])
+    state = classifier._state
+    assert state is not None
+    for copy in (deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):
+        with state.turn, ThreadPoolExecutor(1) as threads:
+            threads.submit(copy.predict, digits.test_x[:5]).result(timeout=60)
+
+
+@pytest.mark.parametrize(("parameter", "value"), [("encoder", "conv"), ("freeze_encoder", True)])
+def test_an_encoder_for_a_method_without_a_network_is_refused(parameter: str, value: Any, digits: Dataset) -> None:
+    classifier = OnlineClassifier("patch-lda", **{parameter: value})
+    with pytest.raises(UsageError, match=f"{parameter} is given, and patch-lda has no network; leave it out, or use"):
+        classifier.partial_fit(digits.train_x[:10], digits.train_y[:10])
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,12 @@ def test_shrinkage_by_itself_is_that_of_scikit_learn(samples: int, features: int
     assert found == pytest.approx(oas(x.numpy(), assume_centered=True)[1], rel=1e-9)
 
 
+def test_too_little_shrinkage_is_refused_in_words(digits: Dataset) -> None:
+    learner = learn(make(digits.spec, shrinkage=1e-12), digits.train_x[:20], digits.train_y[:20], 10)
+    with pytest.raises(UsageError, match=r"with a shrinkage of 1e-12 the covariance has no inverse; raise it or leave"):
+        learner.predict(digits.test_x)
+
+
 def test_shrinkage_is_by_itself_unless_it_is_given(digits: Dataset) -> None:
     """The fewer samples, the more; with a million, as little as is ever used."""
     few, many = (learn(make(digits.spec), digits.train_x[:n], digits.train_y[:n]) for n in (30, 1400))

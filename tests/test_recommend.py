@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 from onebyone import OnlineClassifier, Spec, UsageError
 from onebyone.experiments.recommend import SPECS, Advice, Known, Question, commands, gather, packaged, recommend, to_csv
@@ -60,6 +61,40 @@ def test_without_numbers_the_rule_decides_and_it_is_said() -> None:
     assert ask(500, spec=Spec((1, 8, 8), 10), dataset=None).method == "replay"
     with pytest.raises(UsageError, match=r"--bytes is 3 KB, and one sample has 3.07 KB"):
         ask(3_000)
+
+
+@pytest.mark.parametrize(
+    ("shape", "classes", "size", "sentence"),
+    [
+        (
+            (200,),
+            10,
+            1_000,
+            r"--bytes is 1 KB, too little: memory is '1000B', and a memory for one sample takes 17\d\d",
+        ),
+        ((64,), 40, 5_000, "Use replay, by rule of thumb"),  # statistics have no room for so many classes
+        ((1, 8, 8), 17, 1_000, "Use replay, by rule of thumb"),
+        ((1, 8, 8), 17, 9_000, "Use patch-lda, by rule of thumb"),
+    ],
+)
+def test_what_the_rule_says_can_be_done(shape: tuple[int, ...], classes: int, size: int, sentence: str) -> None:
+    spec = Spec(shape, classes, torch.uint8 if len(shape) == 3 else torch.float32)
+    question = Question(size, spec)
+    if sentence.startswith("--bytes"):
+        with pytest.raises(UsageError, match=sentence):
+            recommend(question, [])
+        return
+    advice = recommend(question, [])
+    assert advice.sentence.startswith(sentence)
+    (line,) = commands(advice, question)
+    classifier = eval(line, {"OnlineClassifier": OnlineClassifier})
+    classifier.partial_fit(torch.zeros(1, *shape, dtype=spec.dtype), [0], classes=range(classes))
+
+
+@pytest.mark.parametrize("compute", [float("nan"), 0.0, -1.0])
+def test_compute_is_above_nothing(compute: float) -> None:
+    with pytest.raises(UsageError, match=r"--compute is \S+; it must be above 0"):
+        ask(1_000_000, compute=compute)
 
 
 def test_the_nearest_data_with_numbers() -> None:

@@ -28,9 +28,9 @@ def choose_device(name: str = "auto") -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
+        if name.partition(":")[0] not in KINDS:
+            raise RuntimeError("there is none that can learn")
         device = torch.device(name)
-        if device.type not in KINDS:
-            raise RuntimeError("not a device that can learn")
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).split("\n")[0]

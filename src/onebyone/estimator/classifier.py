@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import wraps
 from math import prod
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +24,25 @@ from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.export import export
 from onebyone.estimator.labels import Label, as_array, as_labels, in_order
-from onebyone.estimator.making import State, check_settings, make_learner, making, method_in_use, with_room
+from onebyone.estimator.making import State, Turn, check_settings, make_learner, making, method_in_use, with_room
 from onebyone.estimator.samples import Layout, as_tensor
 from onebyone.methods import AUTO
 from onebyone.seeding import generator
 
 Array = npt.NDArray[Any]
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def in_turn(call: Callable[Concatenate[OnlineClassifier, P], T]) -> Callable[Concatenate[OnlineClassifier, P], T]:
+    """Once learning has begun, calls from several threads wait for each other."""
+
+    @wraps(call)
+    def wait(self: OnlineClassifier, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._state.turn if self._state is not None else nullcontext():
+            return call(self, *args, **kwargs)
+
+    return wait
 
 
 class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -41,7 +56,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     A call that is refused changes nothing. It raises a ValueError; only samples that are sparse, or no numbers at
     all, are a TypeError, as everywhere in scikit-learn.
 
-    One thread at a time: where some predict while another learns, hold a lock of yours around each call.
+    Threads may share one that has begun to learn: calls take turns. Where answers must not wait for long, learn a few
+    samples a call.
 
     >>> import numpy as np
     >>> from onebyone import load
@@ -127,6 +143,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Learning
 
+    @in_turn
     def partial_fit(self, X: Any, y: Any = None, classes: Iterable[Label] | None = None) -> Self:
         """Learn these samples, once and in this order, on top of all before; ``classes`` announces some to come."""
         state, x, slots = self._prepare(self._state, X, y, classes)
@@ -134,6 +151,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._learn(x, slots, torch.arange(len(slots)))
         return self
 
+    @in_turn
     def fit(self, X: Any, y: Any = None) -> Self:
         """Forget everything, then learn these samples in random order, ``epochs`` times."""
         state, x, slots = self._prepare(None, X, y)
@@ -172,7 +190,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parameters = making(self.get_params(deep=False))
         method = method_in_use(parameters, layout)
         learner = make_learner(method, parameters, layout, seed, choose_device(self.device))
-        return State(parameters, layout, [], learner, method)
+        turn = self._state.turn if self._state is not None else Turn()  # others may be waiting for it
+        return State(parameters, layout, [], learner, method, turn)
 
     def _adopt(self, state: State, X: Any, anew: bool = False) -> None:
         """Make this the classifier's state; nothing can fail from here on."""
@@ -199,16 +218,19 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Answering
 
+    @in_turn
     def predict(self, X: Any) -> Array:
         """The most likely class of each sample."""
         best = self._scores(X).argmax(1).numpy()
         answer: Array = self.classes_[best]
         return answer
 
+    @in_turn
     def predict_proba(self, X: Any) -> Array:
         """[n, classes] probabilities, the softmax of the scores, in the order of ``classes_``."""
         return self._scores(X).softmax(1).numpy()
 
+    @in_turn
     def decision_function(self, X: Any) -> Array:
         """[n, classes] the learner's scores; with two classes [n], the second's minus the first's.
 
@@ -237,6 +259,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Saving
 
+    @in_turn
     def save(self, path: str | Path) -> None:
         """Write all of it to one file, which is whole or not there: safetensors, with the rest as JSON inside.
 
@@ -266,6 +289,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classifier.feature_names_in_ = np.array(names, dtype=object)
         return classifier
 
+    @in_turn
     def export(self, path: str | Path) -> None:
         """Write what answers, without what learns: ``*.onnx``, or ``*.pt2`` for ``torch.export.load``.
 

@@ -105,19 +105,22 @@ def grids(records: Records, part: Part, protocol: str) -> Iterator[Grid]:
 def text(grid: Grid) -> str:
     """For a terminal: ours, the difference to the paper, and the verdict; holes marked."""
     lines = [["", *grid.columns]]
-    lines += [[title, *map(_short, row)] for title, row in grid.rows.items()]
+    lines += [[title, *(_short(cell, grid.seeds) for cell in row)] for title, row in grid.rows.items()]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ("  ".join(item.ljust(width) for item, width in zip(line, widths, strict=True)).rstrip() for line in lines)
     return "\n".join([grid.title, *rows])
 
 
-def _short(cell: Cell) -> str:
+def _short(cell: Cell, seeds: int) -> str:
     beside = "" if cell.difference is None else f" ({cell.difference:+.1f} {SIGNS[cell.verdict]})"
-    return f"{_ours(cell)}{beside}"
+    return f"{_ours(cell, seeds)}{beside}"
 
 
-def _ours(cell: Cell) -> str:
-    return str(cell.ours or SIGNS[cell.verdict] or "–")
+def _ours(cell: Cell, seeds: int) -> str:
+    """Our number, and how many seeds it has if other cells of its table have more."""
+    if cell.ours is None:
+        return SIGNS[cell.verdict] or "–"
+    return f"{cell.ours}" + (f", {cell.ours.runs} of {seeds} seeds" if cell.ours.runs < seeds else "")
 
 
 def markdown(grid: Grid) -> str:
@@ -125,14 +128,14 @@ def markdown(grid: Grid) -> str:
     head = ["method", *grid.columns]
     lines = [head, ["---", *["---"] * len(grid.part.memories)]]
     for title, row in grid.rows.items():
-        lines.append([title, *(_whole(cell) for cell in row)])
+        lines.append([title, *(_whole(cell, grid.seeds) for cell in row)])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def _whole(cell: Cell) -> str:
+def _whole(cell: Cell, seeds: int) -> str:
     paper = f" (paper {cell.paper})" if cell.paper else ""
     sign = f" {SIGNS[cell.verdict]}" if cell.difference is not None else ""
-    return f"{_ours(cell)}{paper}{sign}"
+    return f"{_ours(cell, seeds)}{paper}{sign}"
 
 
 def latex(grid: Grid) -> str:

@@ -1,4 +1,4 @@
-"""What to use with so many bytes: by the numbers on record, and by the rule of ``methods.choice`` where there are none.
+"""What to use with so many bytes: by the numbers on record; where there are none, by the rule of ``OnlineClassifier``.
 
 The package carries the numbers as ``recommendations.csv``; ``onebyone recommend --from results --write FILE`` makes it
 anew.
@@ -26,7 +26,7 @@ from onebyone.evaluation import measure_cost
 from onebyone.experiments.paper import Value
 from onebyone.experiments.records import PROTOCOLS
 from onebyone.experiments.winners import winner
-from onebyone.methods import BudgetOptions, choose, create, method
+from onebyone.methods import BudgetOptions, create, method
 
 SPECS = {"cifar10": Spec((3, 32, 32), 10), "cifar100": Spec((3, 32, 32), 100)}  # what numbers are on record for
 STATISTICS = "patch-lda"  # which the order of the stream does not change: one number serves all classes per task
@@ -102,6 +102,8 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
         raise UsageError(f"--bytes is {size(question.bytes)}, and one sample has {size(sample)}; give more")
     limit = float("inf")
     if question.compute is not None:
+        if not question.compute > 0:
+            raise UsageError(f"--compute is {question.compute}; it must be above 0")
         limit = question.compute * measure_cost(create("er", question.spec)).flops
     place = question.dataset if question.dataset in SPECS else _alike(question.spec)
     there = [
@@ -113,7 +115,7 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
         (row for row in there if row.bytes <= question.bytes and row.flops <= limit), key=lambda row: -row.accuracy
     )
     if not fitting:
-        name = choose(question.spec, question.bytes)
+        name = _by_rule(question)
         budget: dict[str, Any] = {"budget": question.bytes} if name == STATISTICS else {}
         if question.compute is not None and measure_cost(create(name, question.spec, **budget)).flops > limit:
             raise UsageError(
@@ -132,6 +134,19 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
     # More bytes than those of the number are more filters, and more to compute.
     size_given = question.bytes if question.compute is None else best.bytes
     return Advice(best.method, size_given, f"{sentence}.", best.options)
+
+
+def _by_rule(question: Question) -> str:
+    """What the classifier chooses, which has to be able to begin."""
+    from onebyone.estimator import OnlineClassifier  # needs scikit-learn, which most questions do not
+
+    spec = question.spec
+    blank = torch.zeros(1, *spec.shape, dtype=spec.dtype)
+    classifier = OnlineClassifier(memory=f"{question.bytes}B", channels="first")
+    try:
+        return str(classifier.partial_fit(blank, [0], classes=range(spec.num_classes)).method_)
+    except UsageError as error:
+        raise UsageError(f"--bytes is {size(question.bytes)}, too little: {error}") from None
 
 
 def _alike(spec: Spec) -> str | None:

@@ -214,7 +214,12 @@ class PatchLDA(Learner[PatchLDAOptions]):
         variance = covariance.diagonal().mean()
         covariance *= 1 - share
         covariance.diagonal().add_((share * variance).where(variance > 0, 1.0))  # of one sample: the nearest mean
-        weights = torch.cholesky_solve(means.T, torch.linalg.cholesky(covariance)).contiguous()
+        root, failed = torch.linalg.cholesky_ex(covariance)
+        if failed:
+            raise UsageError(
+                f"with a shrinkage of {float(share):.3g} the covariance has no inverse; raise it or leave it out"
+            )
+        weights = torch.cholesky_solve(means.T, root).contiguous()
         frequency = self.counts.double() / self.counts.sum()
         return weights, frequency.log() - (means.T * weights).sum(0) / 2
 
