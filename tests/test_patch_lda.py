@@ -326,6 +326,18 @@ def test_vectors_are_standardised_by_the_first_ones() -> None:
     assert constant(torch.ones(2, 3)).isfinite().all()
 
 
+@pytest.mark.parametrize("quiet", [0.0, 1e-6])
+def test_what_the_first_class_lacks_does_not_drown_all_others(quiet: float) -> None:
+    """Three features of noise, of which the first class has none or next to none."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(8).repeat_interleave(200)
+    x = torch.randn(len(y), 20, generator=generator) + 3 * torch.randn(8, 20, generator=generator)[y]
+    noise = 1000 * torch.randn(len(y), 3, generator=generator) * torch.where(y == 0, quiet, 1.0)[:, None]
+    x = torch.cat([x, noise], 1)
+    learner = learn(make(Spec((23,), 8, torch.float32)), x[::2], y[::2])
+    assert (learner.predict(x[1::2]) == y[1::2]).float().mean() > 0.95
+
+
 def test_rounding_of_a_constant_is_no_unit() -> None:
     """A feature that varies by rounding only until later classes come does not drown all others then."""
     x, y = vectors(400)

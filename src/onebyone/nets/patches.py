@@ -16,6 +16,7 @@ MOST_PATCHES = 8_000  # of theirs
 CACHE = 8_000_000  # bytes of answers that a processor holds until they are averaged
 ROUNDS = 10  # in which patches are gathered around filters
 FLOOR = 0.01  # of the variance of an image: flatter patches than that are mostly noise
+FARTHEST = 10  # units from its mean that a feature of a vector is taken to be at most
 REGULARISATION = 0.1  # of the whitening; normalised patches have variance 1
 
 
@@ -166,7 +167,8 @@ def clusters(points: Tensor, count: int) -> Tensor:
 class Directions(nn.Module):
     """Vectors along random directions, beyond a random threshold on either side: 2 features a direction.
 
-    The first samples say where zero is and what one is, feature by feature.
+    The first samples say where zero is and what one is, feature by feature. They may be of one class, and a feature
+    that hardly varies in it would drown all others in the next; so none counts as farther away than ``FARTHEST``.
 
     >>> vectors = torch.rand(20, 6, generator=torch.Generator().manual_seed(0))
     >>> directions = Directions((6,), filters=5)
@@ -206,6 +208,6 @@ class Directions(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, features] -> [n, d] features."""
-        answers = (x - self.mean) / self.deviation @ self.filters.to(x.dtype)
+        answers = ((x - self.mean) / self.deviation).clamp(-FARTHEST, FARTHEST) @ self.filters.to(x.dtype)
         above, below = self.thresholds
         return torch.cat([(answers - above).relu(), (-answers - below).relu()], 1)
