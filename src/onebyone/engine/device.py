@@ -28,7 +28,7 @@ def choose_device(name: str = "auto") -> torch.device:
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        if name.partition(":")[0] not in KINDS:
+        if str(name).partition(":")[0] not in KINDS:  # a name that was read from a file may be anything
             raise RuntimeError("there is none that can learn")
         device = torch.device(name)
         torch.empty(0, device=device)
