@@ -15,7 +15,7 @@ from onebyone import __version__
 from onebyone.cli.progress import Bar
 from onebyone.cli.recommend import recommend_command
 from onebyone.cli.reproduce import report_command, reproduce_command
-from onebyone.cli.runs import DataDir, Device, Jobs, do_runs
+from onebyone.cli.runs import CheckpointEvery, DataDir, Device, Jobs, do_runs
 from onebyone.cli.tune import tune_command
 from onebyone.data import datasets as all_datasets
 from onebyone.errors import UsageError
@@ -81,7 +81,7 @@ def run_command(
     prequential: Annotated[
         bool, typer.Option("--prequential", help="Also predict every batch before it is learnt.")
     ] = False,
-    checkpoint_every: Annotated[int, typer.Option(metavar="N", help="Steps between checkpoints.")] = 500,
+    checkpoint_every: CheckpointEvery = None,
 ) -> None:
     """Learn a stream with one method and leave a result folder.
 
@@ -118,7 +118,7 @@ def sweep_command(
     data_dir: DataDir = None,
     device: Device = "auto",
     jobs: Jobs = None,
-    checkpoint_every: Annotated[int, typer.Option(metavar="N", help="Steps between checkpoints.")] = 500,
+    checkpoint_every: CheckpointEvery = None,
 ) -> None:
     """Do every run of a grid, several at a time.
 

@@ -19,6 +19,9 @@ DataDir = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Folder or file of the data.", show_default="the cache")
 ]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:N or auto.")]
+CheckpointEvery = Annotated[
+    int | None, typer.Option(metavar="N", help="Steps between checkpoints.", show_default="500, GPU 5000")
+]
 Jobs = Annotated[int | None, typer.Option(metavar="N", help="Runs at once.", show_default="16 on a GPU, else cores")]
 
 
@@ -28,7 +31,7 @@ def do_runs(
     data_dir: Path | None,
     device: str,
     jobs: int | None,
-    checkpoint_every: int = 500,
+    checkpoint_every: int | None = None,
 ) -> dict[str, Result]:
     """Do these runs while the user watches; results by folder. Where one failed, says which and ends the command."""
     with watch() as watcher:

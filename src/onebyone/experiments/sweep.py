@@ -42,7 +42,7 @@ def sweep(
     data_dir: str | Path | None = None,
     device: str = "auto",
     jobs: int | None = None,
-    checkpoint_every: int = 500,
+    checkpoint_every: int | None = None,
     watcher: Watcher | None = None,
 ) -> dict[str, Result | Failed]:
     """Do all these runs, or what is left of them, each in a folder of its own under ``out``; outcomes by folder.

@@ -52,7 +52,7 @@ class Task:
     out: Path
     data_dir: Path | None
     device: str
-    checkpoint_every: int
+    checkpoint_every: int | None
     places: frozenset[str] = frozenset()  # what registers the methods
 
     def data(self, dataset: str, held_out: bool) -> Dataset:
