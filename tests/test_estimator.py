@@ -120,7 +120,7 @@ def test_a_copy_has_a_turn_of_its_own(digits: Dataset) -> None:
 @pytest.mark.parametrize(("parameter", "value"), [("encoder", "conv"), ("freeze_encoder", True)])
 def test_an_encoder_for_a_method_without_a_network_is_refused(parameter: str, value: Any, digits: Dataset) -> None:
     classifier = OnlineClassifier("patch-lda", **{parameter: value})
-    with pytest.raises(UsageError, match=f"{parameter} is given, and patch-lda has no network; leave it out, or use"):
+    with pytest.raises(UsageError, match=f"{parameter} is given, and patch-lda has no network; leave it out or use"):
         classifier.partial_fit(digits.train_x[:10], digits.train_y[:10])
 
 

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -89,6 +90,11 @@ def test_what_the_rule_says_can_be_done(shape: tuple[int, ...], classes: int, si
     (line,) = commands(advice, question)
     classifier = eval(line, {"OnlineClassifier": OnlineClassifier})
     classifier.partial_fit(torch.zeros(1, *shape, dtype=spec.dtype), [0], classes=range(classes))
+
+
+def test_the_rule_needs_no_scikit_learn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onebyone.estimator", None)  # importing it fails
+    assert ask(20_000).method == "patch-lda"
 
 
 @pytest.mark.parametrize("compute", [float("nan"), 0.0, -1.0])

@@ -88,7 +88,7 @@ def run_command(
     After Ctrl-C or a crash, the same command goes on where it was.
     """
     if data_dir is not None and dataset == "digits":
-        raise UsageError("digits is inside the package; what lies in --data-dir? --dataset folder, arrays or cifar10")
+        raise UsageError("digits is inside the package; leave --data-dir out, or say what is there: --dataset folder")
     config = RunConfig(
         method=method,
         dataset=dataset,

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import wraps
 from math import prod
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,25 +22,13 @@ from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.export import export
 from onebyone.estimator.labels import Label, as_array, as_labels, in_order
-from onebyone.estimator.making import State, Turn, check_settings, make_learner, making, method_in_use, with_room
+from onebyone.estimator.making import State, check_settings, make_learner, making, method_in_use, with_room
 from onebyone.estimator.samples import Layout, as_tensor
+from onebyone.estimator.turns import Turn, in_turn
 from onebyone.methods import AUTO
 from onebyone.seeding import generator
 
 Array = npt.NDArray[Any]
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def in_turn(call: Callable[Concatenate[OnlineClassifier, P], T]) -> Callable[Concatenate[OnlineClassifier, P], T]:
-    """Once learning has begun, calls from several threads wait for each other."""
-
-    @wraps(call)
-    def wait(self: OnlineClassifier, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._state.turn if self._state is not None else nullcontext():
-            return call(self, *args, **kwargs)
-
-    return wait
 
 
 class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]

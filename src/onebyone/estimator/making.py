@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Integral
@@ -17,6 +16,7 @@ from onebyone.data import CropFlip, Spec
 from onebyone.errors import UsageError, unknown
 from onebyone.estimator.labels import Label
 from onebyone.estimator.samples import Layout
+from onebyone.estimator.turns import Turn
 from onebyone.methods import (
     AUTO,
     ENOUGH,
@@ -48,22 +48,6 @@ OWN = {
 }
 
 
-class Turn:
-    """A lock of one classifier, which no copy of it shares: threads take turns."""
-
-    def __init__(self) -> None:
-        self._lock = threading.RLock()
-
-    def __enter__(self) -> None:
-        self._lock.acquire()
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
-
-    def __reduce__(self) -> tuple[type[Turn], tuple[()]]:
-        return Turn, ()
-
-
 @dataclass(frozen=True)
 class State:
     """All a classifier knows, in one place: it is exchanged as a whole, so a refused call leaves it as it was."""
@@ -73,7 +57,7 @@ class State:
     labels: list[Label]  # of the learner's classes 0, 1, 2, ...
     learner: AnyLearner
     method: str  # of the learner; what was chosen, where the parameter says auto
-    turn: Turn = field(default_factory=Turn)
+    turn: Turn = field(default_factory=Turn)  # of the threads that use it
 
 
 def making(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -111,15 +95,13 @@ def make_learner(
         if option in options:
             raise UsageError(f"{option} is given as an option; use the parameter {parameter} instead")
     spec = Spec(layout.sample_shape, ROOM, layout.dtype, augmentation(parameters["augment"], layout))
-    if not issubclass(kind, Options):
-        for parameter, usual in (("encoder", AUTO), ("freeze_encoder", False)):
-            if parameters[parameter] != usual:
-                raise UsageError(
-                    f"{parameter} is given, and {name} has no network; leave it out, or use another method"
-                )
-    else:
+    if issubclass(kind, Options):
         with seeded(seed, "weights"):
             options["encoder"] = encoder(parameters["encoder"], layout, frozen=parameters["freeze_encoder"])
+    else:
+        for parameter, usual in (("encoder", AUTO), ("freeze_encoder", False)):
+            if parameters[parameter] != usual:
+                raise UsageError(f"{parameter} is given, and {name} has no network; leave it out or use another method")
 
     def make(**more: int) -> AnyLearner:
         return create(name, spec, seed=seed, device=device, **options, **more)

@@ -26,7 +26,7 @@ from onebyone.evaluation import measure_cost
 from onebyone.experiments.paper import Value
 from onebyone.experiments.records import PROTOCOLS
 from onebyone.experiments.winners import winner
-from onebyone.methods import BudgetOptions, create, method
+from onebyone.methods import BudgetOptions, choose, create, method
 
 SPECS = {"cifar10": Spec((3, 32, 32), 10), "cifar100": Spec((3, 32, 32), 100)}  # what numbers are on record for
 STATISTICS = "patch-lda"  # which the order of the stream does not change: one number serves all classes per task
@@ -132,15 +132,17 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
     if others:
         sentence += f", and the next best that fits, {others[0].what}, {others[0].reached}"
     # More bytes than those of the number are more filters, and more to compute.
-    size_given = question.bytes if question.compute is None else best.bytes
-    return Advice(best.method, size_given, f"{sentence}.", best.options)
+    given = question.bytes if question.compute is None else best.bytes
+    return Advice(best.method, given, f"{sentence}.", best.options)
 
 
 def _by_rule(question: Question) -> str:
     """What the classifier chooses, which has to be able to begin."""
-    from onebyone.estimator import OnlineClassifier  # needs scikit-learn, which most questions do not
-
     spec = question.spec
+    try:
+        from onebyone.estimator import OnlineClassifier
+    except ImportError:  # the command line does not need scikit-learn; the rule is there without it
+        return choose(spec, question.bytes)
     blank = torch.zeros(1, *spec.shape, dtype=spec.dtype)
     classifier = OnlineClassifier(memory=f"{question.bytes}B", channels="first")
     try:
