@@ -89,7 +89,9 @@ def test_cells_are_coloured_by_what_they_are(study: Study) -> None:
     cells = [str(cell["class"]) for cell in page.all("td") if cell.get("class")]
     counted = {verdict: cells.count(verdict) for verdict in ("better", "reproduced", "missed", "hole")}
     ours = {v: sum(counts[v] for counts in study.tally.values()) for v in counted}
-    assert counted == ours | {"hole": ours["hole"] + 2}  # and the forgetting of MIR at M = 5, which is not printed
+    at_the_end = sum(cell.verdict == "hole" for grid in study.ends for row in grid.rows.values() for cell in row)
+    # And the forgetting of MIR at M = 5, which is not printed.
+    assert counted == ours | {"hole": ours["hole"] + 2 + at_the_end}
     assert ours == {"better": 0, "reproduced": 2 * 120 - 16 - 14, "missed": 16, "hole": 14}
 
 
@@ -194,13 +196,29 @@ def test_the_text_begins_with_what_holds(study: Study) -> None:
     assert "\n\n\n" not in text
 
 
+def test_where_the_curves_end(study: Study) -> None:
+    """All M in one table for each S, protocol and metric, though they are two figures; what is missing is marked."""
+    assert len(study.ends) == 2 * 2 * 2
+    assert all(grid.columns == ["M = 20", "M = 50", "M = 100"] for grid in study.ends)
+    assert study.ends[0].name == "Figure 1: Split CIFAR-100, at the end of the stream, one class per task"
+    (small, _, large) = study.ends[0].rows["CCP"]
+    assert (small.verdict, large.verdict) == ("hole", "not printed")
+    assert large.ours == study.records.value("paper", "cifar100", "ccp", 1, 100, "accuracy")
+    section = markdown(study).split("## Where the curves end")[1].split("\n## ")[0]
+    assert section.count(f"| … | … | {large.ours} |") >= 1
+    assert html(study).count("at the end of the stream, one class per task") == 2 * 2
+    only_tables = Study(study.records, PARTS[:2], ("paper",), "")
+    assert not only_tables.ends
+    assert "Where the curves end" not in markdown(only_tables) + html(only_tables)
+
+
 def test_the_claims_by_where_they_hold() -> None:
     alone = results(PARTS[:2], ("paper",))
     apart = Study(from_results(alone, PARTS), PARTS[:2], ("paper", "joint"), "")
     groups = apart.claims_in_groups
-    assert set(groups) == {"`paper`: holds; `joint`: not measured", "`paper`: fails; `joint`: not measured"}
+    assert list(groups) == ["`paper`: holds; `joint`: not measured", "`paper`: fails; `joint`: not measured"]
     only = Study(from_results(alone, PARTS), PARTS[:2], ("paper",), "")
-    assert set(only.claims_in_groups) == {"Hold in `paper`", "Do not hold"}
+    assert list(only.claims_in_groups) == ["Hold in `paper`", "Do not hold"]  # what holds comes first
     assert sum(map(len, groups.values())) == len(apart.claims) == 11
 
 

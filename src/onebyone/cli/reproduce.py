@@ -67,7 +67,7 @@ def reproduce_command(
         command=_command(target, protocol, count, quick),
         tried=read_tried((from_ or out) / "tried.yaml"),
     )
-    for grid in (*study.grids, *study.beyond):
+    for grid in (*study.grids, *study.ends, *study.beyond):
         print(comparison.text(grid), end="\n\n")
     publish(study, out / "report.html")
     print(f"The page: {out / 'report.html'}" + (" (QUICK: its numbers mean nothing)" if quick else ""))

@@ -73,7 +73,7 @@ class Grid:
     def name(self) -> str:
         """Of the table, which says itself how many classes arrive together if it is the paper's."""
         stream = "one class" if self.classes_per_task == 1 else f"{self.classes_per_task} classes"
-        return f"{self.part.title}, {stream} per task" if self.part.beyond else self.part.title
+        return self.part.title if self.part.is_table else f"{self.part.title}, {stream} per task"
 
     @property
     def columns(self) -> list[str]:
@@ -146,7 +146,7 @@ def latex(grid: Grid) -> str:
 
     head = " & ".join(["", *(column.replace("M = ", "$M$ = ") for column in grid.columns)])
     lines = [
-        f"% {grid.title}" + ("; first ours, below it the paper's" if not grid.part.beyond else ""),
+        f"% {grid.title}" + ("; first ours, below it the paper's" if grid.part.is_table else ""),
         f"\\begin{{tabular}}{{l{'r' * len(grid.columns)}}}",
         "\\toprule",
         f"{head} \\\\",
@@ -154,7 +154,7 @@ def latex(grid: Grid) -> str:
     ]
     for title, row in grid.rows.items():
         lines.append(" & ".join([title, *(value(cell.ours) for cell in row)]) + " \\\\")
-        if not grid.part.beyond:
+        if grid.part.is_table:
             printed_row = ["\\quad\\small paper", *(f"\\small {value(cell.paper)}" for cell in row)]
             lines.append(" & ".join(printed_row) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"

@@ -50,8 +50,8 @@ def publish(study: Study, page: Path) -> None:
     with whole(page) as place:
         place.write_text(html(study), encoding="utf-8")
     folder = page.with_suffix("")
-    for grid in (*study.grids, *study.beyond):
-        name = f"{grid.part.name}-s{grid.classes_per_task}" if grid.part.beyond else grid.part.name
+    for grid in (*study.grids, *study.ends, *study.beyond):
+        name = grid.part.name if grid.part.is_table else f"{grid.part.name}-s{grid.classes_per_task}"
         with whole(folder / f"{name}-{grid.metric}-{grid.protocol}.tex") as place:
             place.write_text(comparison.latex(grid))
     for section, by_dataset in study.drawings.items():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,16 @@ class Study:
         return self._grids(part for part in self.parts if part.is_table)
 
     @cached_property
+    def ends(self) -> list[Grid]:
+        """Where the curves of the figures end, which the paper does not print as numbers: all M in one table."""
+        curves = [part for part in self.parts if not part.is_table and not part.beyond]
+        if not curves:
+            return []
+        title = f"{curves[0].title.rpartition(', ')[0]}, at the end of the stream"
+        memories = tuple(sorted(memory for part in curves for memory in part.memories))
+        return self._grids([replace(curves[0], title=title, memories=memories)])
+
+    @cached_property
     def beyond(self) -> list[Grid]:
         """The tables at equal bytes, as far as there is something in them."""
         return [grid for grid in self._grids(part for part in self.parts if part.beyond) if grid.rows]
@@ -74,9 +84,10 @@ class Study:
 
     @property
     def claims_in_groups(self) -> dict[str, list[Claim]]:
-        """By where they hold, in plain words."""
+        """By where they hold, in plain words: first what holds, last what is not known."""
+        order = ("holds", "fails", "partly measured", "not measured")
         groups: dict[str, list[Claim]] = {}
-        for claim, _, findings in self.claims:
+        for claim, _, findings in sorted(self.claims, key=lambda c: [order.index(f.verdict) for f in c[2].values()]):
             verdicts = {name: finding.verdict for name, finding in findings.items()}
             holds = [f"`{name}`" for name, verdict in verdicts.items() if verdict == "holds"]
             if any(verdict not in ("holds", "fails") for verdict in verdicts.values()):
@@ -86,7 +97,7 @@ class Study:
             else:
                 heading = "Hold in neither" if len(verdicts) > 1 else "Do not hold"
             groups.setdefault(heading, []).append(claim)
-        return dict(sorted(groups.items()))
+        return groups
 
     @property
     def misses(self) -> list[tuple[Grid, Cell, str]]:
