@@ -1,6 +1,7 @@
 """Replay done right: without its ingredients it is ER, and each of them does what it says."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -36,10 +37,13 @@ def test_the_average_of_the_weights(few: Dataset, average: float) -> None:
     assert isinstance(learner, MixedReplay)
     names = [name for name, tensor in learner.encoder.state_dict().items() if tensor.is_floating_point()]
     expected = {name: learner.encoder.state_dict()[name].double() for name in names}
-    for x, y in zip(few.train_x.split(12), few.train_y.split(12), strict=True):
+    batches = zip(few.train_x.split(4), few.train_y.split(4), strict=True)
+    for step, (x, y) in enumerate(batches, start=1):
         learner.observe(x, y)
         now = learner.encoder.state_dict()
-        expected = {name: average * expected[name] + (1 - average) * now[name].double() for name in names}
+        kept = min(average, 1 - 1 / step)  # of the first steps the plain mean, without the weights before them
+        expected = {name: kept * expected[name] + (1 - kept) * now[name].double() for name in names}
+    assert step > 1 / (1 - 0.9)
     for name in names:
         found = learner.averaged[0].state_dict()[name].double()
         torch.testing.assert_close(found, expected[name], rtol=1e-5, atol=1e-6)
@@ -54,15 +58,23 @@ def test_answers_come_from_the_average(few: Dataset) -> None:
     assert torch.equal(learner.scores(few.test_x), before)
 
 
-def test_how_often_a_class_was_shown_of_late(samples: Callable[..., Any], few: Dataset) -> None:
-    learner = create("replay", few.spec, memory_per_class=1, average=0.5)
+@pytest.mark.parametrize("average", [0.0, 0.99])
+def test_how_often_a_class_was_shown_of_late(samples: Callable[..., Any], few: Dataset, average: float) -> None:
+    """Whatever the average of the weights: one that follows at once would forget all classes but the last."""
+    learner = create("replay", few.spec, memory_per_class=1, average=average)
     learner.observe(*samples([3, 3, 4, 4]))  # nothing to replay yet
     expected = torch.zeros(10)
-    expected[3] = expected[4] = 0.25
+    expected[3] = expected[4] = 0.5
     torch.testing.assert_close(learner.shown, expected)
     learner.observe(*samples([5, 5, 5, 5]))  # and the four before, which are all there is to replay
-    expected[5] = 0.25  # half of this step, and the others a quarter of both
+    expected[3] = expected[4] = (0.5 + 0.25) / 2  # the mean of both steps
+    expected[5] = 0.5 / 2
     torch.testing.assert_close(learner.shown, expected)
+    learner.steps.fill_(999)
+    before = learner.shown.clone()
+    learner.observe(*samples([6]))  # and some of the others
+    assert learner.shown[6] < 0.01
+    torch.testing.assert_close(learner.shown, before, rtol=0, atol=0.01)
 
 
 def test_the_adjusted_answer(few: Dataset) -> None:
@@ -71,3 +83,31 @@ def test_the_adjusted_answer(few: Dataset) -> None:
     difference = head.scores(few.test_x) - adjusted.scores(few.test_x)
     torch.testing.assert_close(difference, head.shown.log().expand_as(difference), rtol=1e-4, atol=1e-4)
     assert (head.shown > 0).all()
+
+
+def test_class_means_are_found_once_until_something_changes(few: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    plain = MixedReplay.memory_means
+    monkeypatch.setattr(MixedReplay, "memory_means", lambda self: found.append(self) or plain(self))
+    learner = taught(few, "replay")
+
+    def asked(one: Any) -> int:
+        """How often the means were found for an answer, which has to be that of a learner that never answered."""
+        found.clear()
+        scores, times = one.scores(few.test_x), len(found)
+        fresh = create("replay", few.spec, memory_per_class=2)
+        fresh.load_state_dict(one.state_dict())
+        assert torch.equal(scores, fresh.scores(few.test_x))
+        return times
+
+    assert [asked(learner), asked(learner)] == [1, 0]
+    copy = deepcopy(learner)
+    assert [asked(copy), asked(learner)] == [1, 0]
+    for one in (learner, copy):  # as often as before, so that the numbers of their changes meet
+        one.observe(few.train_x[:5], few.train_y[:5])
+        assert [asked(one), asked(one)] == [1, 0]
+    with torch.no_grad():
+        learner.averaged[0].get_parameter(next(name for name, _ in learner.averaged[0].named_parameters())).mul_(2)
+    assert [asked(learner), asked(learner)] == [1, 0]
+    learner.load_state_dict(copy.state_dict())
+    assert [asked(learner), asked(learner)] == [1, 0]

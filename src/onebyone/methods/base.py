@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Generic, Literal, Self, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -243,6 +244,10 @@ class NetworkLearner(Learner[O]):
         self.optimizer.step()
 
 
+# Class means and when they were found. Not in the learner: a copy of it counts how often it was written to anew.
+_means: WeakKeyDictionary[nn.Module, tuple[tuple[int, ...], tuple[Tensor, Tensor]]] = WeakKeyDictionary()
+
+
 class ReplayLearner(NetworkLearner[R]):
     """A learner with a memory: a loss on the incoming samples, a loss on the replayed ones, one step for both."""
 
@@ -353,8 +358,20 @@ class ReplayLearner(NetworkLearner[R]):
     def readout(self) -> Callable[[Tensor], Tensor]:
         if self.options.readout != "ncm":
             return self.logits
-        means, present = self.memory_means()
+        means, present = self.kept_means()
         return lambda features: cosine(features, means, 1.0).masked_fill(~present, float("-inf"))
+
+    def kept_means(self) -> tuple[Tensor, Tensor]:
+        """:meth:`memory_means`, found again only when a weight or the memory was written to since.
+
+        On a GPU every time: a step that is replayed as a graph leaves no trace but in the values.
+        """
+        if self.device.type != "cpu":
+            return self.memory_means()
+        written = self.training, *(tensor._version for tensor in (*self.parameters(), *self.buffers()))
+        if self not in _means or _means[self][0] != written:
+            _means[self] = written, self.memory_means()
+        return _means[self][1]
 
     def memory_means(self, chunk: int = 1000) -> tuple[Tensor, Tensor]:
         """[C, d] the mean direction of each class in the memory, and [C] which classes are there."""

@@ -9,13 +9,14 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from onebyone.memory.policies import Policy
 from onebyone.methods.base import Encoded, ReplayOptions
 from onebyone.methods.heads import LinearReplay
 from onebyone.methods.registry import register
 from onebyone.options import option
+
+RECENT = 0.99  # what is kept a step of how often each class was shown
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class MixedReplayOptions(ReplayOptions):
     )
     average: float = option(
         0.99,
-        "answers come from averaged weights, which keep this share of themselves a step; 0: no average",
+        "answers come from averaged weights, which keep this share of themselves a step; 0: none, 1: their plain mean",
         low=0,
         high=1,
     )
@@ -70,11 +71,15 @@ class MixedReplay(LinearReplay[MixedReplayOptions]):
         now = [*self.encoder.parameters(), *self.head.parameters(), *self.encoder.buffers()]
         then = [*self.averaged.parameters(), *self.averaged[0].buffers()]
         numbers = [(old, new) for old, new in zip(then, now, strict=True) if new.is_floating_point()]
-        follow = get_ema_multi_avg_fn(self.options.average)  # a closure: kept, it would be in the way of pickle
-        follow([old for old, _ in numbers], [new for _, new in numbers], 0)
+        average = [old for old, _ in numbers]
+        # Of few steps it is their plain mean: the random weights it began with are none of them. (torch's own average
+        # wants a number here, and the number of steps is a tensor.)
+        rate = (1 / self.steps).clamp(min=1 - self.options.average)
+        torch._foreach_mul_(average, 1 - rate)
+        torch._foreach_add_(average, torch._foreach_mul([new for _, new in numbers], rate))
         weight = torch.cat([incoming.weight, replay.weight])
         share = (self.one_hot(torch.cat([incoming.y, replay.y])) * weight[:, None]).sum(0)
-        self.shown.lerp_(share / share.sum(), 1 - self.options.average)
+        self.shown.lerp_(share / share.sum(), (1 / self.steps).clamp(min=1 - RECENT))
 
     def readout(self) -> Callable[[Tensor], Tensor]:
         if self.options.readout != "adjusted":
