@@ -160,8 +160,7 @@ class WholeImage(Patches):
 
 class NoMirror(Patches):
     def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.pooling = torch.stack([2 * self.pooling[0], torch.zeros_like(self.pooling[1])])
+        super().__init__(*arguments, mirrored=False)
 
 
 class NoRoot(Patches):

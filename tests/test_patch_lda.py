@@ -1,6 +1,7 @@
 """Statistics that do not depend on the order of the stream, and the classifier that follows from them."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from onebyone import Dataset, Spec, UsageError, create
+from onebyone.data import CropFlip
 from onebyone.engine.static import obstacle
 from onebyone.evaluation import measure_cost
 from onebyone.experiments.config import RunConfig
@@ -234,12 +236,12 @@ def test_too_small_a_budget_is_refused() -> None:
 
 
 def patches_by_hand(patches: Patches, images: Tensor) -> Tensor:
-    """Every patch of every image and its mirror image, filter by filter."""
-    size, rows = patches.patch, []
+    """Every patch of every image, and of its mirror image where that counts, filter by filter."""
+    size, rows, views = patches.patch, [], len(patches.pooling)
     filters = torch.einsum("kw,wcij->kcij", patches.filters.float(), patches.components)
     for image in images:
         found = torch.zeros(2, 2, 2, len(filters))  # side of the threshold, top or bottom, left or right
-        for view in (image, image.flip(2)):
+        for view in (image, image.flip(2))[:views]:
             rows_of, columns = range(0, view.shape[1] - size + 1, patches.stride), range(view.shape[2] - size + 1)
             high, wide = (len(rows_of) + 1) // 2, (len(columns) + 1) // 2
             for i, row in enumerate(rows_of):
@@ -250,21 +252,54 @@ def patches_by_hand(patches: Patches, images: Tensor) -> Tensor:
                     answer = (filters * patch).sum((1, 2, 3))
                     for top in {i >= high, i >= len(rows_of) - high}:
                         for left in {j >= wide, j >= len(columns) - wide}:
-                            found[0, int(top), int(left)] += (answer - patches.threshold).relu() / high / wide / 2
-                            found[1, int(top), int(left)] += (-answer - patches.threshold).relu() / high / wide / 2
+                            found[0, int(top), int(left)] += (answer - patches.threshold).relu() / high / wide / views
+                            found[1, int(top), int(left)] += (-answer - patches.threshold).relu() / high / wide / views
         rows.append(found.permute(1, 2, 0, 3).flatten().sqrt())
     return torch.stack(rows)
 
 
+@pytest.mark.parametrize("mirrored", [True, False])
 @pytest.mark.parametrize(("side", "stride"), [(8, 1), (9, 1), (12, 2)])
-def test_features_are_what_filters_answer(side: int, stride: int) -> None:
+def test_features_are_what_filters_answer(side: int, stride: int, mirrored: bool) -> None:
     """With an odd number of places, the middle ones belong to both sides."""
     images = torch.rand(3, 3, side, side, generator=torch.Generator().manual_seed(0))
-    patches = Patches((3, side, side), filters=5, patch=4, stride=stride, threshold=0.5)
+    patches = Patches((3, side, side), filters=5, patch=4, stride=stride, threshold=0.5, mirrored=mirrored)
     patches.fit(torch.Generator().manual_seed(0))
     torch.testing.assert_close(patches(images), patches_by_hand(patches, images), rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(patches(images.flip(3)), patches(images), rtol=1e-3, atol=1e-4)
+    assert torch.allclose(patches(images.flip(3)), patches(images), rtol=1e-3, atol=1e-4) == mirrored
     torch.testing.assert_close(patches(3 * images + 2), patches(images), rtol=1e-3, atol=1e-3)  # whatever the unit
+
+
+@pytest.mark.parametrize(("flip", "told_apart"), [(True, False), (False, True)])
+def test_mirror_images_are_told_apart_where_they_are_not_the_same(flip: bool, told_apart: bool) -> None:
+    """As b and d are; whether they are, the augmentation of a data set says."""
+    generator = torch.Generator().manual_seed(0)
+    left = torch.zeros(1, 12, 12)
+    left[0, 2:10, 2:4] = left[0, 6:10, 2:8] = 1
+    y = torch.arange(200) % 2
+    x = torch.where((y == 0)[:, None, None, None], left, left.flip(2)) + 0.1 * torch.randn(
+        200, 1, 12, 12, generator=generator
+    )
+    spec = Spec((1, 12, 12), 2, torch.float32, CropFlip(padding=0, flip=flip))
+    learner = learn(make(spec), x[:100], y[:100])
+    accuracy = (learner.predict(x[100:]) == y[100:]).float().mean()
+    assert accuracy > 0.95 if told_apart else 0.3 < accuracy < 0.7
+
+
+@pytest.mark.parametrize("unit", [1e-30, 1e-7, 1e25])
+def test_the_unit_of_an_image_does_not_matter(digits: Dataset, unit: float) -> None:
+    spec, y = replace(digits.spec, dtype=torch.float32), digits.train_y
+    plain, other = (learn(make(spec), digits.train_x * scale, y) for scale in (1.0, unit))
+    agree = plain.predict(digits.test_x * 1.0) == other.predict(digits.test_x * unit)
+    assert agree.float().mean() > 0.99
+
+
+def test_one_absurd_image_does_no_harm(digits: Dataset) -> None:
+    spec = replace(digits.spec, dtype=torch.float32)
+    x = digits.train_x * 1.0
+    x[100, 0, 3, 3] = 3e38
+    learner = learn(make(spec), x, digits.train_y)
+    assert (learner.predict(digits.test_x * 1.0) == digits.test_y).float().mean() > 0.9
 
 
 def test_components_of_a_patch_are_orthonormal_and_blind_to_its_mean() -> None:
@@ -326,6 +361,17 @@ def test_vectors_are_standardised_by_the_first_ones() -> None:
     assert constant(torch.ones(2, 3)).isfinite().all()
 
 
+@pytest.mark.parametrize("gap", [5, 20, 100, 1e30])
+def test_classes_far_from_the_first_are_told_apart(gap: float) -> None:
+    """Units are those of the first class, so that all others may be many of them away."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(5).repeat_interleave(400)
+    x = torch.randn(len(y), 3, generator=generator)
+    x[:, 0] += gap * y
+    learner = learn(make(Spec((3,), 5, torch.float32)), x[::2], y[::2])
+    assert (learner.predict(x[1::2]) == y[1::2]).float().mean() > 0.95
+
+
 @pytest.mark.parametrize("quiet", [0.0, 1e-6])
 def test_what_the_first_class_lacks_does_not_drown_all_others(quiet: float) -> None:
     """Three features of noise, of which the first class has none or next to none."""
@@ -355,12 +401,13 @@ def test_many_filters_look_at_fewer_rows(digits: Dataset, options: dict[str, int
     assert make(digits.spec, **options).extractor.stride == stride
 
 
-def test_operations_are_those_of_a_step() -> None:
+@pytest.mark.parametrize("views", [1, 2])
+def test_operations_are_those_of_a_step(views: int) -> None:
     """Components, answers of filters and mirrored ones, their averages, class sums, and squares where they are kept."""
-    learner = make(Spec((1, 8, 8), 10))
+    learner = make(Spec((1, 8, 8), 10, augmentation=CropFlip(flip=views == 2)))
     filters = filters_of(learner)
     places, width, half = 5 * 5, 8 * filters, 4 * filters
-    components, answers, averages = 15 * 16 * places, 2 * filters * 15 * places, 2 * 2 * filters * places * 4
+    components, answers, averages = 15 * 16 * places, views * filters * 15 * places, views * 2 * filters * places * 4
     squares = half * (width + 1) + half * half
     assert measure_cost(learner).flops == 2 * (components + answers + averages + 10 * width + squares)
 

@@ -77,8 +77,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     epochs
         Passes over the samples in ``fit``, in random order; ``partial_fit`` learns them once, as they come.
     augment
-        Of images: ``"none"``, ``"crop"``, ``"crop+flip"`` (where a mirrored image is of the same class), or ``"auto"``:
-        crop, unless they are small.
+        Of images: ``"none"``, ``"crop"``, ``"crop+flip"`` (where a mirrored image is of the same class, as of most
+        photographs: worth saying), or ``"auto"``: crop, unless they are small.
     channels
         ``"first"`` or ``"last"``, where the shape of the images does not say (one axis of at most 4).
     random_state

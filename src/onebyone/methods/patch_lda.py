@@ -93,7 +93,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
         if self.spec.is_image:
             # By the budget and not the filters, of which there are fewer when room for classes grows.
             stride = options.stride or (1 if options.budget < MEGABYTE else 2)
-            extractor = Patches(shape, filters, options.patch, stride, options.threshold)
+            mirrored = self.spec.augmentation.flip
+            extractor = Patches(shape, filters, options.patch, stride, options.threshold, mirrored)
         else:
             extractor = Directions(shape, filters)
         return extractor, Moments(extractor.width, self.spec.num_classes)
@@ -180,6 +181,12 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def learn(self, x: Tensor, y: Tensor) -> None:
         for part, labels in zip(x.split(ROWS), y.split(ROWS), strict=True):
             self.moments.add(self.features(part), labels)
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Images of numbers by the largest of each: their unit says nothing, and squares of huge ones are infinite."""
+        if not self.spec.is_image or x.dtype == torch.uint8:
+            return super().scaled(x)
+        return x / x.abs().amax((1, 2, 3), keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
 
     def features(self, x: Tensor) -> Tensor:
         features: Tensor = self.extractor(self.scaled(x))

@@ -16,7 +16,7 @@ MOST_PATCHES = 8_000  # of theirs
 CACHE = 8_000_000  # bytes of answers that a processor holds until they are averaged
 ROUNDS = 10  # in which patches are gathered around filters
 FLOOR = 0.01  # of the variance of an image: flatter patches than that are mostly noise
-FARTHEST = 10  # units from its mean that a feature of a vector is taken to be at most
+NEAR = 10.0  # units from its mean up to which a feature of a vector counts in full
 REGULARISATION = 0.1  # of the whitening; normalised patches have variance 1
 
 
@@ -26,9 +26,10 @@ class Patches(nn.Module):
     A patch is normalised to zero mean and unit variance, and described by the low frequencies of its cosine transform,
     which are nearly the principal components of natural images. Filters are what whitened patches of dead leaves gather
     around: they know nothing of the stream. What a filter answers beyond a threshold, on either side, is averaged over
-    each quadrant of the image and over the image and its mirror image; the square roots are 8 features a filter. The
-    mirror image is seen by mirrored filters, which is the same and needs no second image: a cosine of an odd frequency
-    changes its sign. Patches begin in every column, and in every row unless ``stride`` leaves some out.
+    each quadrant of the image, and where a ``mirrored`` image is of the same class, over the image and its mirror
+    image; the square roots are 8 features a filter. The mirror image is seen by mirrored filters, which is the same and
+    needs no second image: a cosine of an odd frequency changes its sign. Patches begin in every column, and in every
+    row unless ``stride`` leaves some out.
 
     >>> patches = Patches((3, 32, 32), filters=5)
     >>> patches.fit(torch.Generator().manual_seed(0))
@@ -38,10 +39,18 @@ class Patches(nn.Module):
 
     filters: Tensor
     components: Tensor
-    mirror: Tensor
+    signs: Tensor
     pooling: Tensor
 
-    def __init__(self, shape: tuple[int, ...], filters: int, patch: int = 8, stride: int = 1, threshold: float = 1.0):
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        filters: int,
+        patch: int = 8,
+        stride: int = 1,
+        threshold: float = 1.0,
+        mirrored: bool = True,
+    ) -> None:
         super().__init__()
         self.channels, *sides = shape
         shrink = max(1.0, min(sides) / LARGEST)
@@ -51,12 +60,14 @@ class Patches(nn.Module):
         self.threshold = threshold
         components, mirror = cosines(self.channels, self.patch)
         self.register_buffer("components", components, persistent=False)
-        self.register_buffer("mirror", mirror, persistent=False)
+        # [views, components]: of the waves, in the image and in its mirror image
+        self.register_buffer("signs", torch.stack([mirror.abs(), mirror][: 1 + mirrored]), persistent=False)
         self.register_buffer("filters", torch.zeros(filters, len(components), dtype=torch.float16))
         rows, columns = (side - self.patch for side in self.size)
         high, wide = halves(rows // stride + 1), halves(columns + 1)
-        both = torch.stack([torch.kron(high, wide), torch.kron(high, wide.flip(1))]) / 2  # mirrored: its places are too
-        self.register_buffer("pooling", both, persistent=False)  # what each place adds to each quadrant
+        views = torch.stack([wide, wide.flip(1)][: 1 + mirrored])  # mirrored: its places are too
+        pooling = torch.stack([torch.kron(high, view) for view in views]) / len(views)
+        self.register_buffer("pooling", pooling, persistent=False)  # [views, quadrants, places] what each adds to each
         self.count = filters
         self.width = 2 * filters * self.pooling.shape[1]
 
@@ -78,20 +89,20 @@ class Patches(nn.Module):
         """[n, c, h, w] images, as numbers -> [n, d] features."""
         if x.device.type != "cpu" or torch.compiler.is_compiling():  # an exported program takes any number at once
             return self.pooled(x)
-        answers = 8 * len(self.filters) * self.pooling.shape[2]  # bytes for one image
+        answers = 4 * len(self.filters) * len(self.pooling) * self.pooling.shape[2]  # bytes for one image
         chunk = max(1, CACHE // answers)
         return torch.cat([self.pooled(part) for part in x.split(chunk)])
 
     def pooled(self, x: Tensor) -> Tensor:
         filters = self.filters.to(self.components)
-        filters = torch.cat([filters, filters * self.mirror])[:, :, None, None]
+        filters = torch.cat([filters * signs for signs in self.signs])[:, :, None, None]
         x = x if x.shape[2:] == self.size else F.adaptive_avg_pool2d(x, self.size)
         # A product of matrices, but convolutions of this kind are faster on some processors.
-        answers = F.conv2d(self.described(x), filters).permute(0, 2, 3, 1).flatten(1, 2)  # [n, places, 2 x filters]
+        answers = F.conv2d(self.described(x), filters).permute(0, 2, 3, 1).flatten(1, 2)  # [n, places, views x filters]
 
         def pool(answers: Tensor) -> Tensor:
-            plain, mirrored = answers.tensor_split(2, 2)
-            return self.pooling[0] @ plain + self.pooling[1] @ mirrored
+            views = answers.tensor_split(len(self.pooling), 2)
+            return torch.stack([places @ view for places, view in zip(self.pooling, views, strict=True)]).sum(0)
 
         answers = F.softshrink(answers, self.threshold)
         above, below = pool(answers.clamp(min=0)), -pool(answers.clamp_(max=0))
@@ -168,7 +179,8 @@ class Directions(nn.Module):
     """Vectors along random directions, beyond a random threshold on either side: 2 features a direction.
 
     The first samples say where zero is and what one is, feature by feature. They may be of one class, and a feature
-    that hardly varies in it would drown all others in the next; so none counts as farther away than ``FARTHEST``.
+    that hardly varies in it would drown all others in the next; so beyond ``NEAR`` only the logarithm grows, which
+    still tells far classes apart.
 
     >>> vectors = torch.rand(20, 6, generator=torch.Generator().manual_seed(0))
     >>> directions = Directions((6,), filters=5)
@@ -208,6 +220,8 @@ class Directions(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, features] -> [n, d] features."""
-        answers = ((x - self.mean) / self.deviation).clamp(-FARTHEST, FARTHEST) @ self.filters.to(x.dtype)
+        units = (x - self.mean) / self.deviation
+        far = units.abs().clamp(NEAR, torch.finfo(units.dtype).max) / NEAR
+        answers = units.clamp(-NEAR, NEAR) * (1 + far.log()) @ self.filters.to(x.dtype)
         above, below = self.thresholds
         return torch.cat([(answers - above).relu(), (-answers - below).relu()], 1)
