@@ -167,6 +167,13 @@ def test_a_class_without_a_sample_is_left_to_the_statistics(few: Dataset) -> Non
     torch.testing.assert_close(moved, expected.expand_as(moved), rtol=1e-5, atol=1e-5)
 
 
+def test_a_network_that_has_diverged_is_not_hidden() -> None:
+    rng, y = np.random.default_rng(0), np.arange(100) % 4
+    clf = OnlineClassifier("hybrid", encoder="mlp").partial_fit(1e4 * rng.normal(size=(100, 10)), y)
+    with pytest.raises(UsageError, match="learning has diverged"):
+        clf.predict(np.ones((1, 10)))
+
+
 def test_scores_are_made_of_features(digits: Dataset) -> None:
     """Which is what an exported classifier does."""
     learner = learn(make(digits.spec), digits.train_x[:400], digits.train_y[:400]).eval()

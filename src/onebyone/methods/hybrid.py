@@ -110,7 +110,7 @@ class Hybrid(Learner[HybridOptions]):
         Where the network has no score, since no sample of a class is left to it, it has no opinion: its mean score.
         """
         weight = self.options.network_weight / (TEMPERATURE if self.options.readout == "ncm" else 1)
-        known = network.isfinite()
+        known = network != float("-inf")  # not a number is an opinion: that of a network that has diverged
         mean = network.where(known, 0).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
         return statistics + weight * network.where(known, mean)
 
