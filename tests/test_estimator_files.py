@@ -175,6 +175,19 @@ def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None
         OnlineClassifier(autosave=tmp_path / "file").partial_fit([[1.0]], [0])
 
 
+@pytest.mark.parametrize("later", [False, True], ids=["at first", "later"])
+def test_labels_that_cannot_be_saved_are_refused_before_they_are_learnt(later: bool, tmp_path: Path) -> None:
+    x, y = np.eye(30), [frozenset([i % 3]) for i in range(30)]
+    clf = OnlineClassifier("er", autosave=None if later else tmp_path)
+    if later:
+        clf.partial_fit(x, y).set_params(autosave=tmp_path)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="a label of type frozenset cannot be saved"):
+            clf.partial_fit(x, y)
+    assert (clf.n_samples_seen_ if later else vars(clf).get("_state")) == (30 if later else None)
+    assert list(tmp_path.iterdir()) == []
+
+
 KILLS = """
 import os, random, signal, sys, time
 import numpy as np, torch

@@ -168,6 +168,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         place = {label: slot for slot, label in enumerate(known)}
         slots = torch.tensor([place[label] for label in labels])
         state = replace(state, labels=known, learner=learner)
+        if self.autosave is not None:  # what cannot be saved is better known before it is learnt
+            persistence.describe(state, self.get_params(deep=False), None)
         return state, x.to(learner.device), slots.to(learner.device)
 
     def _begin(self, layout: Layout) -> State:
