@@ -387,10 +387,15 @@ def test_a_file_is_written_whole_or_not_at_all(error: BaseException, tmp_path: P
     assert names(tmp_path) == {"note"}
 
 
-def test_a_file_can_be_read_by_everyone_who_may_read_the_folder(tmp_path: Path) -> None:
-    with whole(tmp_path / "note") as place:
-        place.write_text("hello")
-    assert (tmp_path / "note").stat().st_mode & 0o777 == 0o644
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)], ids=oct)
+def test_a_file_can_be_read_by_those_whom_the_umask_lets(umask: int, mode: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        with whole(tmp_path / "note") as place:
+            place.write_text("hello")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "note").stat().st_mode & 0o777 == mode
 
 
 @pytest.mark.parametrize(

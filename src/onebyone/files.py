@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import tempfile
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,19 +16,18 @@ from onebyone.errors import UsageError
 def whole(path: Path) -> Iterator[Path]:
     """A temporary place to write to, beside ``path``, that takes its place when the block ends well.
 
-    >>> with tempfile.TemporaryDirectory() as folder, whole(Path(folder) / "note") as place:
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder, whole(Path(folder) / "note") as place:
     ...     _ = place.write_text("hello")
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        os.close(handle)
-        place = Path(name)
+        place = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        place.touch(exist_ok=False)  # made by the system, for those whom the umask lets read
         try:
             yield place
             with place.open("rb") as written:
                 os.fsync(written.fileno())
-            place.chmod(0o644)  # mkstemp is private; a result is for everyone who may read the folder
             place.replace(path)
         except BaseException:
             with suppress(OSError):
