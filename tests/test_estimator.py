@@ -540,6 +540,8 @@ def test_other_images_than_before_are_refused(digits: Dataset, case: str) -> Non
         ({"memory": True}, "memory is True"),
         ({"memory": 2.5}, "memory is 2.5"),
         ({"memory": "plenty"}, "memory is 'plenty'"),
+        ({"memory": "0KB"}, "memory is '0KB', which is less than a byte; give"),
+        ({"method": "patch-lda", "memory": "0.5B"}, "which is less than a byte"),
         ({"memory": "10B"}, "a memory for one sample takes"),
         ({"encoder": "resnet99"}, "unknown encoder 'resnet99'"),
         ({"encoder": nn.Linear(9, 2)}, "cannot read samples of shape"),

@@ -139,4 +139,7 @@ def number_of_bytes(size: str, name: str) -> int:
     found = re.fullmatch(r"(\d+\.?\d*) *([KMG]?B)", size.upper())
     if found is None:
         raise UsageError(f"{name} is {size!r}; give a size as '3MB' or '500KB'")
-    return int(float(found[1]) * UNITS[found[2]])
+    count = int(float(found[1]) * UNITS[found[2]])
+    if count == 0:
+        raise UsageError(f"{name} is {size!r}, which is less than a byte; give a size as '3MB' or '500KB'")
+    return count
