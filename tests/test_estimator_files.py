@@ -120,6 +120,25 @@ def test_a_seed_nobody_gave_is_kept_too(random_state: Any, tmp_path: Path) -> No
     assert bits(clf.partial_fit(x, y)) == bits(other.partial_fit(x, y))  # also the new rows of a growing learner
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("patch-lda", {"first_samples": 2_000_000}),
+        ("patch-lda", {"patch": 10**12, "stride": 10**12}),
+        ("mir", {"candidates": 10**12, "replay_size": 2**20}),
+        ("ccp", {"projector": "none", "hidden": 10**12, "projection": 10**12}),
+    ],
+)
+@pytest.mark.parametrize("shape", [(3,), (9, 9)], ids=["vectors", "images"])
+def test_large_options_come_back(name: str, options: dict[str, Any], shape: tuple[int, ...], tmp_path: Path) -> None:
+    """What could be learnt with can be loaded."""
+    clf = OnlineClassifier(name, memory=500, options=options).partial_fit(np.ones((2, *shape)), [0, 1])
+    clf.save(tmp_path / "file")
+    other = OnlineClassifier.load(tmp_path / "file")
+    assert other.options == options
+    assert bits(other) == bits(clf)
+
+
 def test_names_of_features_come_back(tmp_path: Path) -> None:
     class Table:  # as much of a data frame as scikit-learn looks at
         columns = np.array(["size", "weight"], dtype=object)
@@ -404,6 +423,7 @@ def tensor(name: str, make: Any) -> Any:
         (huge("room", 10**12), "not"),
         (huge("room", 10**30), "whole number"),
         (huge("options.memory_samples", 10**12), "memory.x is"),
+        (huge("options.replay_size", 10**12), "replay_size is 10+; it must be at most"),
         (huge("layout.shape", [10**7]), "cannot read samples|is"),
         (huge("layout.shape", [10**12]), "is no layout"),
         (huge("parameters.method", "os.system"), "unknown method"),

@@ -30,7 +30,6 @@ from onebyone.seeding import seeded
 FILE = "classifier.safetensors"  # in a folder of autosave
 VERSION = 1
 MOST = 2**48  # samples of a class
-LARGE = 2**20  # for an option: what a step allocates must not be what a stranger says
 GENERATOR = "_extra_state"  # of the random generator, which is another kind of thing on each kind of device
 
 
@@ -161,9 +160,6 @@ def parse(
     if device is not None:
         parameters["device"] = device
     place = choose_device(parameters["device"])
-    for name, value in dict(found["options"]).items():
-        if isinstance(value, int) and value > LARGE and name not in ("memory_samples", "memory_per_class", "budget"):
-            raise UsageError(f"its option {name} is {value}, which no classifier needs")
 
     # What auto chose then, whatever it would choose now.
     chosen = found["method"] if parameters["method"] == AUTO else parameters["method"]
