@@ -25,7 +25,7 @@ from onebyone.estimator.labels import Label, as_array, as_labels, in_order
 from onebyone.estimator.making import State, check_settings, make_learner, making, method_in_use, with_room
 from onebyone.estimator.samples import Layout, as_tensor
 from onebyone.estimator.turns import Turn, in_turn
-from onebyone.methods import AUTO
+from onebyone.methods import AUTO, Options
 from onebyone.seeding import generator
 
 Array = npt.NDArray[Any]
@@ -75,7 +75,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     batch_size
         A call with more samples is learnt in steps of so many, in order of arrival.
     epochs
-        Passes over the samples in ``fit``, in random order; ``partial_fit`` learns them once, as they come.
+        Passes over the samples in ``fit``, in random order; one where there is no network to train, since statistics
+        count a sample as often as they see it. ``partial_fit`` learns them once, as they come.
     augment
         Of images: ``"none"``, ``"crop"``, ``"crop+flip"`` (where a mirrored image is of the same class, as of most
         photographs: worth saying), or ``"auto"``: crop, unless they are small.
@@ -139,11 +140,11 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @in_turn
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Forget everything, then learn these samples in random order, ``epochs`` times."""
+        """Forget everything, then learn these samples in random order, a network ``epochs`` times."""
         state, x, slots = self._prepare(None, X, y)
         self._adopt(state, X, anew=True)
         order = generator(state.learner.seed, "fit")
-        for _ in range(self.epochs):
+        for _ in range(self.epochs if isinstance(state.learner.options, Options) else 1):
             self._learn(x, slots, torch.randperm(len(slots), generator=order))
         return self
 
