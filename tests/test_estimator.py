@@ -27,6 +27,7 @@ from onebyone.estimator.labels import as_labels, from_json, to_json
 from onebyone.estimator.samples import Layout, as_tensor
 from onebyone.methods import AUTO, NetworkLearner, Options, ReplayLearner, method
 from onebyone.nets import Adapted
+from onebyone.nets.mlp import ScaledMLP
 from onebyone.options import number_of_bytes
 
 NAMES = list(methods())
@@ -417,6 +418,19 @@ def test_a_frozen_encoder_stays_as_it_is(digits: Dataset, encoder: Any, name: st
     after = frozen(clf)
     assert before.keys() == after.keys()
     assert all(torch.equal(tensor, after[part]) for part, tensor in before.items())
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_vectors_are_standardised_with_a_frozen_encoder_too(name: str) -> None:
+    x, y = vectors(300)
+    options = {"average": 0.0} if name == "replay" else {}  # its averages follow in more steps than these
+    parameters: dict[str, Any] = {"freeze_encoder": True, "memory": 100, "options": options}
+    clf = OnlineClassifier(name, **parameters).partial_fit(x, y)
+    far = OnlineClassifier(name, **parameters).partial_fit(1000 * x + 5000, y)
+    assert far.score(1000 * x + 5000, y) == pytest.approx(clf.score(x, y), abs=0.02)
+    module = ScaledMLP((4,))
+    given = OnlineClassifier(name, encoder=module, **parameters).partial_fit(x, y)
+    assert all(torch.equal(frozen(given)[f"module.{part}"], tensor) for part, tensor in module.state_dict().items())
 
 
 def frozen(clf: OnlineClassifier) -> dict[str, torch.Tensor]:

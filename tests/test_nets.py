@@ -192,3 +192,15 @@ def test_a_frozen_module_does_not_change() -> None:
     assert torch.equal(encoder.train()(x), encoder(x))
     assert not any(weight.requires_grad for weight in encoder.parameters())
     assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
+
+
+@pytest.mark.parametrize("rescale", [True, False])
+def test_a_frozen_module_may_learn_the_scale_of_samples(rescale: bool) -> None:
+    encoder = Adapted(nn.Sequential(Standardize((3,)), nn.BatchNorm1d(3)), (3,), frozen=True, rescale=rescale)
+    encoder(torch.rand(7, 3) + 5)
+    encoder.eval()(torch.rand(7, 3))
+    encoder.train()(torch.rand(4, 3) + 5)
+    scale, norm = encoder.module
+    assert int(scale.count) == (11 if rescale else 0)
+    assert (scale.mean > 1).all() == rescale
+    assert not norm.running_mean.any()

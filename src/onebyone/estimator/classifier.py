@@ -69,7 +69,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``"auto"`` (by what the samples are), a name of ``onebyone.nets.encoders()``, any module that turns samples into
         features, or the name of a model of timm (pretrained).
     freeze_encoder
-        Whether the encoder stays as it is.
+        Whether the weights of the encoder stay as they are.
     options
         Further options of the method, as a dictionary.
     batch_size

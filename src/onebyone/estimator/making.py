@@ -186,7 +186,7 @@ def encoder(kind: Any, layout: Layout, *, frozen: bool, pretrained: bool = True)
         module = kind
     else:
         module = _timm(str(kind), shape, pretrained)
-    return Adapted(module, shape, frozen=frozen)
+    return Adapted(module, shape, frozen=frozen, rescale=isinstance(kind, str))  # a module given stays as it is
 
 
 def _timm(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Module:

@@ -10,19 +10,25 @@ from torch import Tensor, nn
 
 from onebyone.errors import UsageError
 from onebyone.nets.encoder import Encoder
+from onebyone.nets.normalization import Standardize
 
 
 class Adapted(Encoder):
     """A copy of ``module``, whose output [n, ...] is flattened to features; frozen, it never changes.
 
+    With ``rescale``, a :class:`Standardize` in it goes on learning the unit of each value, which no first weights know.
+
     >>> Adapted(nn.Conv2d(3, 5, 8), (3, 8, 8), frozen=True).width
     5
     """
 
-    def __init__(self, module: nn.Module, shape: tuple[int, ...], *, frozen: bool = False) -> None:
+    def __init__(
+        self, module: nn.Module, shape: tuple[int, ...], *, frozen: bool = False, rescale: bool = False
+    ) -> None:
         super().__init__()
         self.module = deepcopy(module)
         self.frozen = frozen
+        self.rescale = rescale
         if frozen:
             self.module.requires_grad_(False)
         self.width = self.features(shape)
@@ -49,5 +55,6 @@ class Adapted(Encoder):
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
         if self.frozen:
-            self.module.eval()  # BatchNorm statistics are frozen too
+            for part in self.module.modules():  # BatchNorm statistics are frozen too
+                part.training = mode and self.rescale and isinstance(part, Standardize)
         return self
