@@ -1,10 +1,12 @@
 """A classifier in a file: the same bits after loading, one that is whole after a kill, and nothing from a stranger."""
 
 import json
+import pickle
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +188,20 @@ def test_what_another_has_learnt_is_not_overwritten(tmp_path: Path) -> None:
         other.partial_fit([[1.0]], [0])
     assert (tmp_path / FILE).read_bytes() == before
     clf.fit([[1.0], [2.0]], [0, 1])  # its own
+
+
+@pytest.mark.parametrize("copied", [deepcopy, lambda clf: pickle.loads(pickle.dumps(clf))], ids=["copy", "pickle"])
+def test_a_copy_does_not_own_the_folder(copied: Callable[[OnlineClassifier], OnlineClassifier], tmp_path: Path) -> None:
+    clf = OnlineClassifier(autosave=tmp_path / "one", every=10).partial_fit(np.eye(20), [0, 1] * 10)
+    other = copied(clf)
+    assert bits(other) == bits(clf)
+    before = (tmp_path / "one" / FILE).read_bytes()
+    with pytest.raises(UsageError, match=r"holds what another .* choose another folder"):
+        other.partial_fit(np.eye(20), [0, 1] * 10)
+    other.set_params(autosave=tmp_path / "other").partial_fit(np.eye(20), [0, 1] * 10)
+    assert OnlineClassifier.load(tmp_path / "other").n_samples_seen_ == 40
+    assert (tmp_path / "one" / FILE).read_bytes() == before
+    assert clf.partial_fit(np.eye(20), [0, 1] * 10).n_samples_seen_ == 40  # the original goes on there
 
 
 def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:

@@ -88,7 +88,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:N"``.
     autosave
         A folder. What is learnt is saved there while it goes on, so that a killed process loses at most ``every``
-        samples; ``OnlineClassifier.load(folder)`` goes on from there.
+        samples; ``OnlineClassifier.load(folder)`` goes on from there. It belongs to one classifier: a copy of it (or a
+        pickle) learns on once it is given another folder, or None.
     every
         Samples between two such saves, at least ``batch_size``.
     """
@@ -342,6 +343,10 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         assert self._state is not None
         return self._state
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: all but the folder of autosave, which stays with this one."""
+        return {name: value for name, value in super().__getstate__().items() if name not in ("_home", "_unsaved")}
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
