@@ -101,6 +101,8 @@ def from_json(found: Any) -> Label:
 def _plain(label: Any) -> Label:
     if isinstance(label, Tensor) and label.dim():  # hashed by its place in memory, each would be a class of its own
         raise UsageError(f"y has a label that is a tensor of shape {tuple(label.shape)}; give one value a sample")
+    if isinstance(label, (np.datetime64, np.timedelta64)):  # whose plain values are, of some units, just numbers
+        raise UsageError(f"y has labels of type {type(label).__name__}; give them as texts: np.asarray(y).astype(str)")
     return label.item() if isinstance(label, (np.generic, Tensor)) else label
 
 
@@ -116,4 +118,4 @@ def _column(y: Any) -> list[Label]:
         raise UsageError(f"y has shape {array.shape}; give one label a sample, as a list or an array [n]")
     if array.dtype.kind == "c":
         raise UsageError("Complex data not supported: y has complex labels")
-    return array.tolist()  # type: ignore[no-any-return]
+    return list(array) if array.dtype.kind in "mM" else array.tolist()  # dates as they are, to be told from numbers
