@@ -227,7 +227,7 @@ def test_a_call_is_cut_in_steps_in_order_of_arrival(batch_size: int, sizes: list
     np.testing.assert_array_equal(kept[:30], x.astype(np.float32))
 
 
-@pytest.mark.parametrize(("name", "memory"), [("ccp", 60), (AUTO, 60), (AUTO, 2000)])
+@pytest.mark.parametrize(("name", "memory"), [("ccp", 60), (AUTO, 60), (AUTO, 4000)])
 def test_classes_are_learnt_one_by_one_beyond_any_room(name: str, memory: int) -> None:
     rng = np.random.default_rng(0)
     clf = OnlineClassifier(name, memory=memory)
@@ -624,6 +624,24 @@ def test_a_learner_that_has_diverged_says_so() -> None:
         clf.predict(GOOD[0])
     with pytest.raises(UsageError, match="diverged"):
         clf.save("nowhere")
+
+
+def test_learning_is_not_blamed_for_samples_that_are_too_large(digits: Dataset) -> None:
+    x = digits.train_x[:60, 0].numpy() / np.float32(255)
+    clf = OnlineClassifier("er").partial_fit(x, digits.train_y[:60])
+    with pytest.raises(UsageError, match="X has values too large for what was learnt"):
+        clf.predict(x + np.float32(1e38))
+    assert clf.predict(x).shape == (60,)
+
+
+def test_ccp_with_nothing_to_train_says_what_to_change() -> None:
+    options = {"projector": "none", "prototype_gradient": "none"}
+    clf = OnlineClassifier("ccp", freeze_encoder=True, options=options)
+    with pytest.raises(UsageError, match=r"nothing is left to train.*; give projector=linear or another"):
+        clf.partial_fit(*GOOD)
+    for change in ({"projector": "linear"}, {"prototype_gradient": "all"}):
+        clf.set_params(options=options | change).fit(*GOOD)
+    clf.set_params(options=options, freeze_encoder=False).fit(*GOOD)
 
 
 # Layouts and codes

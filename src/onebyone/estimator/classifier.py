@@ -244,7 +244,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._check_features(state, X)
         scores = state.learner.scores(state.layout.arrange(x).to(state.learner.device))[:, self._columns].cpu()
         if scores.isnan().any():
-            raise UsageError("the weights are not finite, learning has diverged; lower the option learning_rate")
+            persistence.check_finite(persistence.contents(state))
+            raise UsageError("X has values too large for what was learnt, and no scores; scale or remove them")
         return scores
 
     # Saving

@@ -36,9 +36,7 @@ GENERATOR = "_extra_state"  # of the random generator, which is another kind of 
 def write(path: Path, state: State, parameters: Mapping[str, Any], names: list[str] | None) -> None:
     """Write the file, whole or not at all."""
     tensors = contents(state)
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise UsageError(f"{name} is not finite, learning has diverged; lower the option learning_rate")
+    check_finite(tensors)
     text = describe(state, parameters, names)
     metadata = {"onebyone": text, "sha256": checksum(text, tensors)}
     with whole(path) as place:
@@ -71,6 +69,12 @@ def read(
 
 def contents(state: State) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in state.learner.state_dict().items()}
+
+
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
+            raise UsageError(f"{name} is not finite, learning has diverged; lower the option learning_rate")
 
 
 def describe(state: State, parameters: Mapping[str, Any], names: list[str] | None) -> str:

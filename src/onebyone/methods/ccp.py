@@ -8,6 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from onebyone.errors import UsageError
 from onebyone.methods.base import Encoded
 from onebyone.methods.losses import class_means, gather_mates, pull, repel
 from onebyone.methods.prototypes import PrototypeOptions, PrototypeReplay
@@ -41,6 +42,15 @@ class CCP(PrototypeReplay[CCPOptions]):
     >>> learner = CCP(CCPOptions(memory_per_class=5), digits.spec)
     >>> loss = learner.observe(digits.train_x[:10], digits.train_y[:10])
     """
+
+    def build(self) -> None:
+        super().build()
+        weights = [*self.encoder.parameters(), *self.projector.parameters()]
+        if self.options.prototype_gradient == "none" and not any(weight.requires_grad for weight in weights):
+            raise UsageError(
+                "nothing is left to train: the encoder is frozen, projector is none and prototype_gradient is none; "
+                "give projector=linear or another prototype_gradient"
+            )
 
     def losses(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> tuple[Tensor, Tensor]:
         prototypes = self.unit(self.reachable(incoming))  # once for both equations
