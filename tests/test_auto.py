@@ -94,15 +94,37 @@ def test_statistics_that_wait_for_more_samples_answer_already(digits: Dataset) -
 
 def test_more_classes_than_the_memory_holds_are_refused_and_change_nothing(digits: Dataset) -> None:
     clf = OnlineClassifier(memory="3KB")
-    for label in range(64):
-        clf.partial_fit(digits.train_x[label : label + 1], [label])
-    before = {name: tensor.clone() for name, tensor in clf._state.learner.state_dict().items()}  # type: ignore[union-attr]
-    with pytest.raises(UsageError, match=r"memory is '3KB', too little for 65 classes \(.*; begin anew with more"):
-        clf.partial_fit(digits.train_x[:1], [64])
-    assert clf.classes_.tolist() == list(range(64))
+    refused = pytest.raises(
+        UsageError, match=r"memory is '3KB', too little for \d\d classes \(.*; begin anew with more"
+    )
+    with refused:
+        for label in range(128):  # for which there is no room
+            clf.partial_fit(digits.train_x[label : label + 1], [label])
+    known = clf.classes_.tolist()
+    assert 64 < len(known) == clf.n_samples_seen_  # but for more than twice 32
     assert clf._state is not None
+    assert clf._state.learner.memory_bytes <= 3000
+    before = {name: tensor.clone() for name, tensor in clf._state.learner.state_dict().items()}
+    with refused:
+        clf.partial_fit(digits.train_x[:1], [128])
+    assert clf.classes_.tolist() == known
     assert all(torch.equal(tensor, before[name]) for name, tensor in clf._state.learner.state_dict().items())
     clf.partial_fit(digits.train_x[:3], [1, 2, 3])
+
+
+@pytest.mark.parametrize("name", ["auto", "hybrid"])
+@pytest.mark.parametrize("announced", [True, False])
+def test_classes_that_take_half_of_the_filters_are_warned_of_once(
+    name: str, announced: bool, digits: Dataset, tmp_path: Path
+) -> None:
+    x, y = digits.train_x[:300], digits.train_y[:300].tolist()
+    clf = OnlineClassifier(name).partial_fit(x, y, classes=range(40))  # which leaves most of them
+    many = list(range(300))
+    with pytest.warns(UserWarning, match=r"room for 512 classes leaves \d of \d\d filters, .*; begin anew with more"):
+        clf.partial_fit(x, y if announced else many, classes=many if announced else None)
+    clf.save(tmp_path / "file")
+    for each in (clf, OnlineClassifier.load(tmp_path / "file")):
+        each.partial_fit(x, y, classes=range(600))  # a warning would be an error
 
 
 # Files

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from numbers import Integral
 from typing import Any
 
@@ -29,6 +30,7 @@ from onebyone.methods import (
     grown,
     method,
 )
+from onebyone.methods.patch_lda import PatchLDA
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted, Encoder
 from onebyone.options import number_of_bytes
@@ -122,12 +124,42 @@ def with_room(state: State, classes: int) -> AnyLearner:
     if room == state.learner.spec.num_classes:
         return state.learner
     try:
-        return grown(state.learner, room)
+        learner = _grown(state, room)
+    except UsageError:  # where twice the room does not fit, what is needed may
+        learner = _grown(state, classes)
+    _warn_of_lost_filters(state, learner)
+    return learner
+
+
+def _grown(state: State, classes: int) -> AnyLearner:
+    try:
+        return grown(state.learner, classes)
     except UsageError as error:
         memory = state.parameters["memory"]
         raise UsageError(
             f"memory is {memory!r}, too little for {classes} classes ({error}); begin anew with more"
         ) from None
+
+
+def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
+    """Say so, once, when classes have taken more than half of the filters that there would be with few of them."""
+    had, has = filters(state.learner), filters(learner)
+    if has == had:
+        return
+    with torch.device("meta"):  # shapes only
+        spec = replace(learner.spec, num_classes=ROOM)
+        enough = filters(type(learner)(learner.options, spec, learner.seed, "meta")) / 2
+    if has < enough <= had:
+        warnings.warn(
+            f"memory is {state.parameters['memory']!r}, and room for {learner.spec.num_classes} classes leaves "
+            f"{has} of {2 * enough:.0f} filters, so that answers get worse; begin anew with more",
+            stacklevel=6,
+        )
+
+
+def filters(learner: AnyLearner) -> int:
+    """How many filters its statistics have; none where it keeps no statistics."""
+    return sum(part.extractor.count for part in learner.modules() if isinstance(part, PatchLDA))
 
 
 def memory_samples(amount: Any, make: Callable[..., AnyLearner]) -> int:
