@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -130,6 +131,8 @@ def test_settings_that_were_tuned_are_part_of_the_command() -> None:
     run, python = commands(Advice("ccp", 1_000_000, ""), question)
     assert run.startswith("onebyone run --method ccp --dataset cifar10 --memory-per-class 32 --set learning_rate=0.01")
     assert python.startswith('OnlineClassifier("ccp", memory="1000000B", options={\'learning_rate\': 0.01,')
+    assert python.endswith('augment="crop+flip")')  # which the command line knows of cifar10
+    assert "augment" not in commands(Advice("ccp", 1_000_000, ""), replace(question, dataset=None))[0]
     assert len(commands(Advice("replay", 4_000, ""), question)) == 1  # no whole sample a class
 
 

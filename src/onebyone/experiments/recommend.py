@@ -184,6 +184,8 @@ def commands(advice: Advice, question: Question) -> list[str]:
             words.append(f"--memory-per-class {per_class}")
         lines.append(" ".join([*words, *(f"--set {option}={value}" for option, value in options.items())]))
     given = f", options={best}" if best else ""
+    if question.dataset and spec.augmentation.flip:  # which the classifier is not told by the images
+        given += ', augment="crop+flip"'
     return [*lines, f'OnlineClassifier("{name}", memory="{advice.bytes}B"{given})']
 
 
