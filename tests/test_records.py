@@ -10,7 +10,7 @@ from made_up import result, results
 from onebyone import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments import RunConfig
-from onebyone.experiments.paper import PARTS, Value, quick
+from onebyone.experiments.paper import FURTHER, PARTS, Value, quick
 from onebyone.experiments.records import Records, from_results, read, write
 
 TABLE1 = PARTS[:1]
@@ -93,10 +93,20 @@ def test_a_cell_never_holds_two_settings() -> None:
         {"memory_per_class": 7},
         {"method": "er-aml"},
         {"classes_per_task": 5},
+        {"stream": "blurry:share=0.3"},
+        {"options": {"memory_samples": 50}},
+        {"method": "patch-lda", "options": {"budget": 100_000}},
     ],
 )
 def test_only_runs_of_the_paper_are_recorded(other: dict[str, object]) -> None:
-    assert from_results([result(config(**other), 0.2)], PARTS[:2]) == Records()
+    assert from_results([result(config(**other), 0.2)], (*PARTS[:2], FURTHER[0])) == Records()
+
+
+def test_a_method_of_ones_own_is_none_of_the_paper() -> None:
+    """It is not even known where records are made: its file was named on the command line of the run."""
+    run = result(config(), 0.2)
+    own = replace(run, config=run.config | {"method": "mine.py:own"})
+    assert from_results([own, run], TABLE1) == from_results([run], TABLE1)
 
 
 def test_what_is_on_record_is_known_again(tmp_path: Path) -> None:

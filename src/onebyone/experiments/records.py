@@ -119,13 +119,15 @@ class Records:
 
 
 def from_results(results: Iterable[Result], parts: Iterable[Part]) -> Records:
-    """Records of those runs that belong to these parts: on the test set, in the paper's stream."""
+    """Records of those runs that belong to these parts; others are left out."""
     parts = tuple(parts)
     rows: dict[tuple[Cell, int], Record] = {}
     settings, environments = {}, {}
     set_to: dict[Cell, str] = {}
     for result in results:
         config = result.config
+        if not _as_in_the_paper(config):
+            continue
         environment = {**result.environment, "type": config["device"], "data": config["data"]}
         row = Record(
             protocol=_protocol(config),
@@ -140,8 +142,7 @@ def from_results(results: Iterable[Result], parts: Iterable[Part]) -> Records:
             settings=short_hash(_settings(config)),
             environment=short_hash(environment),
         )
-        as_in_the_paper = not config["held_out"] and config["class_order"] == "label" and config["batch_size"] == 10
-        if not as_in_the_paper or not any(_belongs(row, part) for part in parts):
+        if not any(_belongs(row, part) for part in parts):
             continue
         if set_to.setdefault(row.cell, row.settings) != row.settings:
             raise UsageError(
@@ -186,6 +187,18 @@ def write(records: Records, folder: Path, parts: Sequence[Part]) -> None:
         with whole(folder / name) as place:
             lines = [f"{json.dumps(key)}: {json.dumps(entry, sort_keys=True)}" for key, entry in entries.items()]
             place.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _as_in_the_paper(config: Mapping[str, Any]) -> bool:
+    """Of a known method, on the test set, in the paper's stream, and with the memory that ``memory_per_class`` says."""
+    return (
+        config["method"] in TITLES
+        and not config["held_out"]
+        and config["class_order"] == "label"
+        and config["batch_size"] == 10
+        and "stream" not in config  # which names only one that is not the method's own
+        and not any(config["options"].get(name) for name in ("budget", "memory_samples"))
+    )
 
 
 def _belongs(row: Record, part: Part) -> bool:
