@@ -129,6 +129,13 @@ def test_another_machine_is_no_other_setting() -> None:
     assert {environment["type"] for environment in made.environments.values()} == {"cpu", "cuda"}
 
 
+def test_to_predict_what_is_to_be_learnt_is_no_other_setting() -> None:
+    usual, with_it = (result(config(seed, prequential=bool(seed)), 0.2) for seed in range(2))
+    made = from_results([usual], TABLE1).merged(from_results([with_it], TABLE1))
+    assert [row.seed for row in made.rows] == [0, 1]
+    assert made.holds(config(1))
+
+
 def test_every_number_can_be_traced() -> None:
     run = result(config(1, options={"learning_rate": 0.03}), 0.2, device="another machine")
     made = from_results([run, result(config(2, options={"learning_rate": 0.03}), 0.2)], PARTS)
@@ -140,6 +147,7 @@ def test_every_number_can_be_traced() -> None:
         "memory_per_class": first.memory_per_class,
         "device": environment["type"],
         "data": environment["data"],
+        "prequential": False,  # which changes nothing
     }
     assert config_again == run.config
     assert made.environments[first.environment]["device"] == "another machine"

@@ -237,13 +237,13 @@ def _protocol(config: Mapping[str, Any]) -> str:
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What was chosen, besides what a row says itself; on what machine and data is said by its environment.
 
-    An option that came later than the run is at its default, which is to do what was done before.
+    Not whether it was ``prequential``, which changes nothing that is learnt. An option that came later than the run is
+    at its default, which is to do what was done before.
     """
     options = asdict(method(config["method"]).options()) | config["options"]
     options.pop("memory_per_class", None)
-    chosen = {
-        name: value for name, value in config.items() if name not in ("seed", "memory_per_class", "device", "data")
-    }
+    apart = ("seed", "memory_per_class", "device", "data", "prequential")
+    chosen = {name: value for name, value in config.items() if name not in apart}
     return chosen | {"options": options}
 
 
