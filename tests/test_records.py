@@ -1,6 +1,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from hypothesis import given
@@ -10,8 +11,9 @@ from made_up import result, results
 from onebyone import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments import RunConfig
+from onebyone.experiments.files import sole_use
 from onebyone.experiments.paper import FURTHER, PARTS, Value, quick
-from onebyone.experiments.records import Records, from_results, read, write
+from onebyone.experiments.records import Records, from_results, keep, read, write
 
 TABLE1 = PARTS[:1]
 
@@ -81,6 +83,33 @@ def test_a_cell_never_holds_two_settings() -> None:
     two = [result(config(0), 0.2), result(config(1, options={"learning_rate": 0.01}), 0.3)]
     with pytest.raises(UsageError, match=r"runs of er on cifar10 \(S = 1, M = 20\) with different settings; give only"):
         from_results(two, TABLE1)
+
+
+def test_what_is_replaced_on_record_is_told(tmp_path: Path) -> None:
+    def put(*made: Result) -> list[tuple[str, float]]:
+        return [(row.place, row.accuracy) for row in keep(from_results(made, PARTS), tmp_path, PARTS)[1]]
+
+    first = [result(config(seed), 0.2) for seed in range(3)]
+    assert put(*first) == []
+    assert put(result(config(3), 0.2), first[0]) == []
+    assert put(result(config(1), 0.3)) == [("er on cifar10 (S = 1, M = 20)", 0.2)]  # the same run went otherwise
+    other_settings = result(config(0, options={"learning_rate": 0.01}), 0.2)
+    assert [accuracy for _, accuracy in put(other_settings)] == [0.2, 0.3, 0.2, 0.2]
+    assert len(read(tmp_path, PARTS).rows) == 1
+    assert put(result(config(0, method="iid"), 0.5)) == []
+    assert put(result(config(0, method="iid"), 0.6)) == [("iid on cifar10 (S = 1)", 0.5)]
+
+
+def test_records_wait_for_who_writes_them(tmp_path: Path) -> None:
+    made = [from_results([result(config(seed), 0.2)], PARTS) for seed in range(2)]
+    with sole_use(tmp_path):
+        other = Thread(target=keep, args=(made[0], tmp_path, PARTS))
+        other.start()
+        other.join(0.2)
+        assert other.is_alive()
+        write(made[1], tmp_path, PARTS)
+    other.join()
+    assert [row.seed for row in read(tmp_path, PARTS).rows] == [0, 1]
 
 
 @pytest.mark.parametrize(

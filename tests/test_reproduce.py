@@ -95,7 +95,7 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
     monkeypatch.setattr(module, "winner", lambda name, *place: {} if name == "patch-lda" else {"encoder": "mlp"})
     monkeypatch.setattr(paper, "BEYOND", {"patch-lda": "patch-lda"})
     monkeypatch.setitem(paper.BYTES, "digits", 640)
-    made, failed = reproduce(wide, tmp_path, seeds=2, device="cpu", jobs=1, everything=wide)
+    made, _, failed = reproduce(wide, tmp_path, seeds=2, device="cpu", jobs=1, everything=wide)
     assert not failed
     study = Study(made, wide, ("paper", "joint"), command="again")
     assert not study.grids
@@ -122,7 +122,7 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
 
 
 def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made, failed = reproduce(SMALL[:1], tmp_path, seeds=1, device="cpu", jobs=1, everything=SMALL)
+    made, _, failed = reproduce(SMALL[:1], tmp_path, seeds=1, device="cpu", jobs=1, everything=SMALL)
     assert not failed
     assert [(row.method, row.protocol) for row in made.rows] == [("finetune", "both"), ("er", "joint"), ("er", "paper")]
     assert read(tmp_path, SMALL) == made
@@ -142,17 +142,43 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "sweep", spy)
     other = tmp_path / "other machine"
     write(made, other, SMALL)  # the records alone, without the folders
-    grown, _ = reproduce(SMALL[:1], other, protocols=["paper"], seeds=2, device="cpu", jobs=1, everything=SMALL)
+    again = partial(reproduce, SMALL[:1], other, protocols=["paper"], device="cpu", jobs=1, everything=SMALL)
+    grown, replaced, _ = again(seeds=2)
+    assert not replaced
     assert done == ["1finetune", "1er"]
     assert len(grown.rows) == 5
-    reproduce(SMALL[:1], other, protocols=["paper"], seeds=2, device="cpu", everything=SMALL)
+    again(seeds=2)
     assert len(done) == 2
     assert collect([tmp_path / "runs", other], SMALL) == grown
+
+    monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
+    changed, replaced, _ = again(seeds=1)
+    assert replaced == [row for row in grown.rows if row.protocol != "joint"]
+    assert read(other, SMALL) == changed
+
+
+def test_two_at_once_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each puts its runs on record beside those that the other has put there meanwhile."""
+    sweep = module.sweep
+    begin = partial(reproduce, out=tmp_path, seeds=1, device="cpu", jobs=1, everything=SMALL)
+
+    def meanwhile(*args: object, **more: object) -> object:
+        monkeypatch.setattr(module, "sweep", sweep)
+        begin(SMALL[1:], protocols=["joint"])
+        begin(SMALL[:1], protocols=["joint"])
+        return sweep(*args, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(module, "sweep", meanwhile)
+    made, replaced, _ = begin(SMALL[:1], protocols=["paper"])
+    assert not replaced
+    assert read(tmp_path, SMALL) == made
+    ran = [(row.method, row.protocol, row.memory_per_class) for row in made.rows]
+    assert ran == [("finetune", "both", None), ("er", "joint", 2), ("er", "joint", 3), ("er", "paper", 2)]
 
 
 def test_a_run_that_fails_is_a_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "learning_rate": 1e30})
-    made, failed = reproduce(SMALL[:1], tmp_path, protocols=["paper"], seeds=1, device="cpu", jobs=1, everything=SMALL)
+    made, _, failed = reproduce(SMALL[:1], tmp_path, protocols=["paper"], seeds=1, device="cpu", everything=SMALL)
     assert made.rows == ()
     assert len(failed) == 2
 
@@ -176,7 +202,7 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
     assert "Table 1: digits, accuracy in per cent, protocol “paper”" in out
     assert out.endswith("The page: reproduction/report.html\n")
     assert {p.name for p in Path("reproduction").iterdir()} == {
-        *("table1.csv", "settings.json", "environments.json", "runs", "report", "report.html")
+        *(".lock", "table1.csv", "settings.json", "environments.json", "runs", "report", "report.html")
     }
     first = Path("reproduction/report.html").read_text()
     code, out, err = onebyone("reproduce", "table1", "--protocol", "paper", "--seeds", 2, "--from", "reproduction")
@@ -193,3 +219,14 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
     assert Path("page/index.html").exists()
     assert Path("page/index/anytime-digits-paper-M2.svg").exists()
     assert onebyone("report", "nowhere")[0] == 2
+
+    monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
+    said = "onebyone: replaced 4 of the runs on record: finetune on digits (S = 5); er on digits (S = 5, M = 2)\n"
+    words[words.index("--seeds") + 1] = 1
+    code, _, err = onebyone(*words)
+    assert (code, err) == (0, said)
+    newer = read(Path("reproduction"), SMALL)
+    write(newer, Path("newer"), SMALL)
+    code, _, err = onebyone("report", "newer", "--records", "kept")
+    assert (code, err) == (0, said)
+    assert read(Path("kept"), SMALL) == newer

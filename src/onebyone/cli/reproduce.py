@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +13,7 @@ from onebyone.cli.runs import DataDir, Device, Jobs
 from onebyone.cli.sweep_view import watch
 from onebyone.experiments import comparison, records
 from onebyone.experiments.paper import BEYOND, Part
+from onebyone.experiments.records import Record
 from onebyone.experiments.report import markdown, publish
 from onebyone.experiments.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
 from onebyone.experiments.study import Study, read_tried
@@ -44,12 +46,13 @@ def reproduce_command(
     """
     parts, protocols = parts_of(target, quick), protocols_of(protocol)
     count = seeds if seeds is not None else 1 if quick else 5
+    replaced: list[Record] = []
     failed: dict[str, Failed] = {}
     if from_ is not None:
         found = collect([from_])
     else:
         with watch() as watcher:
-            found, failed = reproduce(
+            found, replaced, failed = reproduce(
                 parts,
                 out,
                 protocols=protocols,
@@ -60,6 +63,7 @@ def reproduce_command(
                 jobs=jobs,
                 watcher=watcher,
             )
+    _say(replaced)
     study = Study(
         found.of(parts),
         parts,
@@ -92,8 +96,8 @@ def report_command(
     """
     found = collect(folders)
     if keep is not None:
-        found = records.read(keep, EVERYTHING).merged(found)
-        records.write(found, keep, EVERYTHING)
+        found, replaced = records.keep(found, keep, EVERYTHING)
+        _say(replaced)
     parts = _shown(found)
     rows = found.of(parts).rows
     seeds = max(row.seed for row in rows) + 1
@@ -110,6 +114,13 @@ def report_command(
     else:
         publish(study, out)
     print(f"{len(rows)} runs; see: {text or out}")
+
+
+def _say(replaced: Sequence[Record]) -> None:
+    """A cell has one setting and a seed one run, so that newer ones replace what is on record: not without a word."""
+    if replaced:
+        places = "; ".join(dict.fromkeys(row.place for row in replaced))
+        print(f"onebyone: replaced {len(replaced)} of the runs on record: {places}", file=sys.stderr)
 
 
 def _shown(found: records.Records) -> tuple[Part, ...]:

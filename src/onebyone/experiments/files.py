@@ -1,4 +1,4 @@
-"""The folder of a run: used by one process at a time, and left with a word about what went wrong."""
+"""The folder of a run or of records: used by one process at a time; and a run leaves a word about what went wrong."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ ERROR = "error.txt"
 
 
 @contextmanager
-def sole_use(folder: Path) -> Iterator[None]:
-    """Lock a run's folder, so that no two processes work in it; the kernel unlocks it when a process dies.
+def sole_use(folder: Path, *, wait: bool = False) -> Iterator[None]:
+    """Lock a folder, so that no two processes work in it; the kernel unlocks it when a process dies.
 
-    Raises ``NotNow`` where another is at work.
+    Where another is at work, ``wait`` for it or raise ``NotNow``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, sole_use(Path(folder)):
@@ -36,7 +36,7 @@ def sole_use(folder: Path) -> Iterator[None]:
     with file:
         if fcntl is not None:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 raise NotNow(f"another process works in {folder}") from None
             except OSError:  # a file system without locks

@@ -14,6 +14,7 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments.config import RunConfig, short_hash
+from onebyone.experiments.files import sole_use
 from onebyone.experiments.paper import TITLES, Part, Value
 from onebyone.files import whole
 from onebyone.methods import method
@@ -52,6 +53,12 @@ class Record:
     def cell(self) -> Cell:
         """What all seeds have in common."""
         return self.protocol, self.dataset, self.method, self.classes_per_task, self.memory_per_class
+
+    @property
+    def place(self) -> str:
+        """The cell in words."""
+        memory = "" if self.memory_per_class is None else f", M = {self.memory_per_class}"
+        return f"{self.method} on {self.dataset} (S = {self.classes_per_task}{memory})"
 
     def number(self, metric: str) -> float | None:
         """Accuracy, forgetting, or growth: the anytime accuracy of the last quarter of tasks minus the first; in per
@@ -146,8 +153,7 @@ def from_results(results: Iterable[Result], parts: Iterable[Part]) -> Records:
             continue
         if set_to.setdefault(row.cell, row.settings) != row.settings:
             raise UsageError(
-                f"there are runs of {row.method} on {row.dataset} (S = {row.classes_per_task}, M = "
-                f"{row.memory_per_class}) with different settings; give only the folders of one of them"
+                f"there are runs of {row.place} with different settings; give only the folders of one of them"
             )
         rows[row.cell, row.seed] = row
         settings[row.settings] = _settings(config)
@@ -170,6 +176,16 @@ def read(folder: Path, parts: Iterable[Part]) -> Records:
     rows = [replace(row, settings=short_hash(known[row.settings])) if row.settings in known else row for row in rows]
     settings = {short_hash(entry): entry for entry in known.values()}
     return _tidy(rows, settings, _read_json(folder / ENVIRONMENTS))
+
+
+def keep(newer: Records, folder: Path, parts: Sequence[Part]) -> tuple[Records, list[Record]]:
+    """Add records to those of a folder, one process at a time: all that are there now, and the rows they replaced."""
+    with sole_use(folder, wait=True):
+        known = read(folder, parts)
+        found = known.merged(newer)
+        write(found, folder, parts)
+    left = {(row.cell, row.seed, row.settings, row.accuracy) for row in found.rows}
+    return found, [row for row in known.rows if (row.cell, row.seed, row.settings, row.accuracy) not in left]
 
 
 def write(records: Records, folder: Path, parts: Sequence[Part]) -> None:

@@ -12,7 +12,7 @@ from onebyone.evaluation import Result
 from onebyone.experiments import records
 from onebyone.experiments.config import RunConfig
 from onebyone.experiments.paper import BEYOND, FURTHER, PARTS, Part, quick
-from onebyone.experiments.records import PROTOCOLS, Records
+from onebyone.experiments.records import PROTOCOLS, Record, Records
 from onebyone.experiments.run import RESULT
 from onebyone.experiments.sweep import Watcher, sweep
 from onebyone.experiments.winners import winner
@@ -103,10 +103,11 @@ def reproduce(
     jobs: int | None = None,
     watcher: Watcher | None = None,
     everything: Sequence[Part] = EVERYTHING,
-) -> tuple[Records, dict[str, Failed]]:
-    """Make the runs of these parts that are not on record in ``out``, and put them there: records, and what failed.
+) -> tuple[Records, list[Record], dict[str, Failed]]:
+    """Make the runs of these parts that are not on record in ``out``, and put them there.
 
-    Run folders lie in ``out/runs``; a run that is on record needs no folder, so that the work can be divided.
+    Gives all records, those that were replaced, and what failed. Run folders lie in ``out/runs``; a run that is on
+    record needs no folder, so that the work can be divided, also among processes that share ``out``.
     """
     known = records.read(out, everything)
     missing = [config for config in configs(parts, protocols, seeds, only) if not known.holds(config)]
@@ -114,9 +115,8 @@ def reproduce(
     if missing:
         outcomes = sweep(missing, out / "runs", data_dir=data_dir, device=device, jobs=jobs, watcher=watcher)
     results = [outcome for outcome in outcomes.values() if isinstance(outcome, Result)]
-    found = known.merged(records.from_results(results, parts))
-    records.write(found, out, everything)
-    return found, {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Failed)}
+    found, replaced = records.keep(records.from_results(results, parts), out, everything)
+    return found, replaced, {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Failed)}
 
 
 def collect(folders: Iterable[Path], everything: Sequence[Part] = EVERYTHING) -> Records:
