@@ -159,6 +159,9 @@ def test_a_number_on_the_test_set_takes_the_place_of_one_on_held_out_data(tmp_pa
         "dataset,classes_per_task,options,bytes,mflop,accuracy\n"
         "cifar10,1,,146032,21.2,64.1\ncifar10,1,,606492,27.9,68.0\ncifar10,1,patch=6,146032,21.2,99\n"
     )
+    (tmp_path / "statistics" / "test.csv").write_text(  # one with bytes of which runs are on record
+        "dataset,classes_per_task,options,bytes,mflop,accuracy\ncifar10,1,,146032,21.2,62\ncifar10,1,,1527524,30,70\n"
+    )
     (tmp_path / "table1.csv").write_text(
         "protocol,dataset,method,classes_per_task,memory_bytes,flops,accuracy\n"
         "paper,cifar10,er,1,157088,6e8,0.2\npaper,cifar10,er,1,157088,6e8,0.3\n"
@@ -169,11 +172,12 @@ def test_a_number_on_the_test_set_takes_the_place_of_one_on_held_out_data(tmp_pa
         "both,cifar10,patch-lda,1,146032,2.12e7,0.60\nboth,cifar10,patch-lda,1,146032,2.12e7,0.62\n"
         "joint,cifar10,replay,1,157090,6e8,0.4\n"
     )
-    joint, er, first, second, replay = gather(tmp_path)
+    joint, er, first, second, third, replay = gather(tmp_path)
     assert joint == Known("cifar10", 1, "er", 157_088, 6e8, 90.0, 0.0, 1, False, "joint")
     assert er == Known("cifar10", 1, "er", 157_088, 6e8, 25.0, 5.0, 2, False, "separate")
     assert first == Known("cifar10", 1, "patch-lda", 146_032, 2.12e7, 61.0, 1.0, 2, False)
     assert second == Known("cifar10", 1, "patch-lda", 606_492, 2.79e7, 68.0, 0.0, 1, True)
+    assert third == Known("cifar10", 1, "patch-lda", 1_527_524, 3e7, 70.0, 0.0, 1, False)
     assert (replay.method, replay.accuracy, replay.what) == ("replay", 40.0, "replay")
 
 

@@ -235,7 +235,7 @@ def gather(folder: Path) -> list[Known]:
     """Every mean over seeds that a folder of results has: of runs on record, and of statistics.
 
     Methods without a memory are the ends of every table and no rivals. A number on the test set takes the place of one
-    on held-out data.
+    on held-out data, and runs on record that of statistics, which may be the same runs.
     """
     numbers: dict[Key, dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
     flops: dict[Key, float] = {}
@@ -245,11 +245,13 @@ def gather(folder: Path) -> list[Known]:
             key = row["dataset"], int(row["classes_per_task"]), row["method"], int(row["memory_bytes"]), passes
             numbers[key][False].append(100 * float(row["accuracy"]))
             flops[key] = float(row["flops"])
+    on_record = set(numbers)
     for held_out, name in ((False, "test.csv"), (True, "held-out.csv")):
         for row in (row for row in _rows(folder / "statistics" / name) if not row["options"]):
             key = row["dataset"], int(row["classes_per_task"]), STATISTICS, int(row["bytes"]), ""
-            numbers[key][held_out].append(float(row["accuracy"]))
-            flops.setdefault(key, 1e6 * float(row["mflop"]))
+            if key not in on_record:
+                numbers[key][held_out].append(float(row["accuracy"]))
+                flops.setdefault(key, 1e6 * float(row["mflop"]))
     found = []
     for key, by_set in numbers.items():
         held_out = not by_set[False]
