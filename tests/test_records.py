@@ -1,4 +1,5 @@
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from threading import Thread
@@ -10,10 +11,11 @@ from hypothesis import strategies as st
 from made_up import result, results
 from onebyone import UsageError
 from onebyone.evaluation import Result
-from onebyone.experiments import RunConfig
+from onebyone.experiments import RunConfig, records
 from onebyone.experiments.files import sole_use
 from onebyone.experiments.paper import FURTHER, PARTS, Value, quick
 from onebyone.experiments.records import Records, from_results, keep, read, write
+from onebyone.files import whole
 
 TABLE1 = PARTS[:1]
 
@@ -197,6 +199,38 @@ def test_nothing_there_is_no_records(tmp_path: Path) -> None:
     assert read(tmp_path / "nowhere", PARTS) == Records()
     write(Records(), tmp_path, PARTS)
     assert read(tmp_path, PARTS) == Records()
+
+
+@pytest.mark.parametrize("writes", range(6))
+def test_wherever_writing_is_stopped_the_records_can_be_read(
+    writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each row is the old one or the new one."""
+    cells = [{"classes_per_task": classes} for classes in (1, 2)]  # a file for each
+    old = from_results([result(config(**cell), 0.2, device="old") for cell in cells], PARTS)
+    new = from_results(
+        [result(config(**cell, options={"learning_rate": 0.01}), 0.3, device="new") for cell in cells], PARTS
+    )
+    write(old, tmp_path, PARTS)
+    budget = iter(range(writes))
+
+    @contextmanager
+    def until_killed(path: Path) -> Iterator[Path]:
+        if next(budget, None) is None:
+            raise KeyboardInterrupt
+        with whole(path) as place:
+            yield place
+
+    monkeypatch.setattr(records, "whole", until_killed)
+    with pytest.raises(KeyboardInterrupt):
+        write(new, tmp_path, PARTS)
+    found = read(tmp_path, PARTS)
+    files_written = min(max(writes - 2, 0), 2)  # what their rows name is told first
+    assert [row.accuracy for row in found.rows] == [0.3] * files_written + [0.2] * (2 - files_written)
+    monkeypatch.undo()
+    write(found.merged(new), tmp_path, PARTS)
+    assert read(tmp_path, PARTS) == new
+    assert (tmp_path / "settings.json").read_text().count("learning_rate") == 2  # and no more is there
 
 
 @pytest.mark.parametrize(

@@ -190,6 +190,9 @@ def keep(newer: Records, folder: Path, parts: Sequence[Part]) -> tuple[Records, 
 
 def write(records: Records, folder: Path, parts: Sequence[Part]) -> None:
     """One CSV file for each part that has rows, and what their hashes stand for. The same records, the same bytes."""
+    told = {folder / SETTINGS: records.settings, folder / ENVIRONMENTS: records.environments}
+    for path, entries in told.items():  # of old rows and new ones: wherever this is stopped, all rows can be read
+        _write_json(path, _read_json(path) | dict(entries))
     left = list(records.rows)
     for part in parts:
         rows = [row for row in left if _belongs(row, part)]
@@ -199,10 +202,8 @@ def write(records: Records, folder: Path, parts: Sequence[Part]) -> None:
                 writer = csv.writer(file, lineterminator="\n")
                 writer.writerow(item.name for item in fields(Record))
                 writer.writerows([_text(getattr(row, item.name)) for item in fields(Record)] for row in rows)
-    for name, entries in ((SETTINGS, records.settings), (ENVIRONMENTS, records.environments)):
-        with whole(folder / name) as place:
-            lines = [f"{json.dumps(key)}: {json.dumps(entry, sort_keys=True)}" for key, entry in entries.items()]
-            place.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    for path, entries in told.items():
+        _write_json(path, entries)
 
 
 def _as_in_the_paper(config: Mapping[str, Any]) -> bool:
@@ -241,7 +242,10 @@ def _tidy(
         used = {name: settings[name] for name in sorted({row.settings for row in ordered})}
         made = {name: environments[name] for name in sorted({row.environment for row in ordered})}
     except KeyError as missing:
-        raise UsageError(f"{SETTINGS} or {ENVIRONMENTS} does not say what {missing} is; restore both") from None
+        raise UsageError(
+            f"{SETTINGS} or {ENVIRONMENTS} does not say what {missing} is; restore both, or put the run folders on "
+            "record again, in a new folder: onebyone report RUNS --records FOLDER"
+        ) from None
     return Records(ordered, used, made)
 
 
@@ -302,3 +306,9 @@ def _read_json(path: Path) -> dict[str, dict[str, Any]]:
         return found
     except ValueError as error:
         raise UsageError(f"{path} is damaged ({error}); restore it") from None
+
+
+def _write_json(path: Path, entries: Mapping[str, Mapping[str, Any]]) -> None:
+    lines = [f"{json.dumps(key)}: {json.dumps(entry, sort_keys=True)}" for key, entry in entries.items()]
+    with whole(path) as place:
+        place.write_text("{\n" + ",\n".join(lines) + "\n}\n")
