@@ -328,6 +328,18 @@ def test_a_finished_run_is_found_and_not_done_again(little: Dataset, tmp_path: P
     assert names(tmp_path) == FILES | {".mine.abc"}
 
 
+def test_a_result_is_taken_only_for_its_own_configuration(little: Dataset, tmp_path: Path) -> None:
+    """Also where the file that says whose folder it is was lost, and not made up by who was refused."""
+    config = RunConfig(method="er", classes_per_task=5)
+    first = run(config, data=little, out=tmp_path)
+    (tmp_path / "config.yaml").unlink()
+    with pytest.raises(UsageError, match=r"a run of another configuration \(method there is er, here finetune"):
+        run(replace(config, method="finetune"), data=little, out=tmp_path)
+    assert names(tmp_path) == FILES - {"config.yaml"}
+    assert run(config, data=little, out=tmp_path) == first
+    assert names(tmp_path) == FILES
+
+
 def test_what_a_kill_left_half_written_is_gone_at_the_end(little: Dataset, tmp_path: Path) -> None:
     for leftover in (".config.yaml.abc", ".checkpoint.safetensors.def"):
         (tmp_path / leftover).write_bytes(b"half of it")

@@ -89,14 +89,17 @@ class Run:
         import yaml
 
         path = out / "config.yaml"
+        differences = ""
         if path.exists():
             try:
                 differences = _differences(yaml.safe_load(path.read_bytes()), self.config)
             except yaml.YAMLError:
                 differences = "its config.yaml is damaged"
-            if differences:
-                raise UsageError(f"{out} holds a run of another configuration ({differences}); choose another --out")
-        else:
+        if not differences and (out / RESULT).exists():  # which tells, where config.yaml was lost
+            differences = _differences(Result.read(out / RESULT).config, self.config)
+        if differences:
+            raise UsageError(f"{out} holds a run of another configuration ({differences}); choose another --out")
+        if not path.exists():
             with whole(path) as place:
                 place.write_text(yaml.safe_dump(self.config, sort_keys=False))
 
