@@ -183,6 +183,18 @@ def test_a_run_that_fails_is_a_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(failed) == 2
 
 
+def test_records_say_which_runs_below_them_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = partial(reproduce, out=tmp_path, protocols=["paper"], seeds=1, device="cpu", jobs=1, everything=SMALL)
+    begin(SMALL)
+    monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
+    newer, _, _ = begin(SMALL[:1])
+    assert collect([tmp_path], SMALL) == newer
+    assert len({row.settings for row in newer.rows if row.method == "er"}) == 2  # one for each cell
+    (tmp_path / "table1.csv").unlink()
+    with pytest.raises(UsageError, match=r"digits \(S = 5.*\) with different settings"):
+        collect([tmp_path], SMALL)
+
+
 def test_nothing_to_collect(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no run of the paper.*onebyone reproduce"):
         collect([tmp_path])
@@ -226,7 +238,6 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
     code, _, err = onebyone(*words)
     assert (code, err) == (0, said)
     newer = read(Path("reproduction"), SMALL)
-    write(newer, Path("newer"), SMALL)
-    code, _, err = onebyone("report", "newer", "--records", "kept")
+    code, _, err = onebyone("report", "reproduction", "--records", "kept")  # below it lie the older runs, too
     assert (code, err) == (0, said)
     assert read(Path("kept"), SMALL) == newer

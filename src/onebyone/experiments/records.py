@@ -125,11 +125,15 @@ class Records:
         return any((row.seed, row.settings) == (config.seed, settings) for row in self.cells.get(cell, []))
 
 
-def from_results(results: Iterable[Result], parts: Iterable[Part]) -> Records:
-    """Records of those runs that belong to these parts; others are left out."""
+def from_results(results: Iterable[Result], parts: Iterable[Part], known: Records | None = None) -> Records:
+    """Records of those runs that belong to these parts; others are left out.
+
+    So are those of a cell that is ``known`` with other settings: its winner was another one when they were made.
+    """
     parts = tuple(parts)
     rows: dict[tuple[Cell, int], Record] = {}
     settings, environments = {}, {}
+    on_record = {row.cell: row.settings for row in known.rows} if known else {}
     set_to: dict[Cell, str] = {}
     for result in results:
         config = result.config
@@ -150,6 +154,8 @@ def from_results(results: Iterable[Result], parts: Iterable[Part]) -> Records:
             environment=short_hash(environment),
         )
         if not any(_belongs(row, part) for part in parts):
+            continue
+        if on_record.get(row.cell, row.settings) != row.settings:
             continue
         if set_to.setdefault(row.cell, row.settings) != row.settings:
             raise UsageError(

@@ -120,13 +120,17 @@ def reproduce(
 
 
 def collect(folders: Iterable[Path], everything: Sequence[Part] = EVERYTHING) -> Records:
-    """All records and all finished runs below these folders, a later folder over an earlier one."""
+    """All records and all finished runs below these folders, a later folder over an earlier one.
+
+    Where a folder has both, its records say which settings of a cell count.
+    """
     found = Records()
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder; give one with records or with runs")
         results = (Result.read(path) for path in sorted(folder.rglob(RESULT)))
-        found = found.merged(records.read(folder, everything)).merged(records.from_results(results, everything))
+        known = records.read(folder, everything)
+        found = found.merged(known).merged(records.from_results(results, everything, known))
     if not found.rows:
         raise UsageError("there is no run of the paper's tables and figures there; make some: onebyone reproduce")
     return found
