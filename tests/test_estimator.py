@@ -562,6 +562,7 @@ def test_other_images_than_before_are_refused(digits: Dataset, case: str) -> Non
         ({"options": {"learning_rate": 0.1}}, "unknown option of patch-lda 'learning_rate'"),
         ({"encoder": "mlp", "options": {"shrinkage": 0.1}}, "unknown option of replay 'shrinkage'"),
         ({"method": "er", "options": {"learning_rate": -1.0}}, "learning_rate is -1.0"),
+        ({"method": "er", "options": {"replay_size": 2**21}}, "replay_size is 2097152; it must be at most 1048576"),
         ({"options": {"encoder": "mlp"}}, "encoder is given as an option; use the parameter encoder"),
         ({"options": {"memory_samples": 5}}, "use the parameter memory"),
         ({"memory": 0}, "memory is 0"),

@@ -272,6 +272,7 @@ print(learnt)
 """
 
 
+@pytest.mark.filterwarnings("ignore:memory is 500, and room for 64 classes")
 @pytest.mark.parametrize("name", [AUTO, "ccp"])
 def test_a_killed_process_loses_no_more_than_promised(name: str, tmp_path: Path) -> None:
     """Killed at 20 random moments and started again on the same folder; all that is saved is of an unbroken run."""

@@ -40,6 +40,7 @@ from onebyone.seeding import seeded
 # that small are added up in another order.
 ROOM = 16
 GROWTH = 64  # classes that must find room in the memory, or statistics are not chosen: nobody knows how many come
+MOST_REPLAYED = 2**20  # samples a step
 LATER = ("batch_size", "epochs", "autosave", "every")  # parameters that may change while learning goes on
 OWN = {
     "memory_samples": "memory",
@@ -106,7 +107,9 @@ def make_learner(
                 raise UsageError(f"{parameter} is given, and {name} has no network; leave it out or use another method")
 
     def make(**more: int) -> AnyLearner:
-        return create(name, spec, seed=seed, device=device, **options, **more)
+        learner = create(name, spec, seed=seed, device=device, **options, **more)
+        check_step(learner)
+        return learner
 
     if issubclass(kind, BudgetOptions):
         size = budget(parameters["memory"], layout)
@@ -114,6 +117,12 @@ def make_learner(
     if issubclass(kind, ReplayOptions):
         return make(memory_samples=memory_samples(parameters["memory"], make))
     return make()
+
+
+def check_step(learner: AnyLearner) -> None:
+    """Refuse what a step would allocate for no use; of a file, it is what a stranger says."""
+    if isinstance(learner.options, ReplayOptions) and learner.options.replay_size > MOST_REPLAYED:
+        raise UsageError(f"replay_size is {learner.options.replay_size}; it must be at most {MOST_REPLAYED}")
 
 
 def with_room(state: State, classes: int) -> AnyLearner:

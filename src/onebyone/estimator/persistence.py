@@ -19,7 +19,7 @@ from onebyone.data import Spec
 from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.estimator import labels as label_codes
-from onebyone.estimator.making import State, augmentation, check_settings, encoder, making
+from onebyone.estimator.making import State, augmentation, check_settings, check_step, encoder, making
 from onebyone.estimator.samples import Layout
 from onebyone.files import whole
 from onebyone.methods import AUTO, Options, ReplayLearner, method
@@ -181,6 +181,7 @@ def parse(
     with torch.device("meta") as shapes_only:  # where a file that claims a million million classes costs nothing
         check_shapes(build(shapes_only), tensors)
     learner = build(place)
+    check_step(learner)
     if found["device"] != place.type:
         # A generator cannot move; it begins anew.
         tensors |= {name: tensor for name, tensor in learner.state_dict().items() if name.endswith(GENERATOR)}

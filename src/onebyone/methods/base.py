@@ -41,8 +41,7 @@ class ReplayOptions(Options):
     memory_per_class: int = option(20, "M: the memory holds M x (number of classes) samples", low=1)
     memory_samples: int = option(0, "room for so many samples in all; 0: memory_per_class x number of classes", low=0)
     memory_policy: Policy = option("reservoir", "which samples are kept: reservoir, or balanced between classes")
-    # With a bound, since a step allocates as much: what is loaded may come from a stranger.
-    replay_size: int = option(10, "samples replayed a step (paper: 10)", low=1, high=2**20)
+    replay_size: int = option(10, "samples replayed a step (paper: 10)", low=1)
     replay_from: Literal["all", "others"] = option(
         "all", "replay from all of the memory, or only other classes than the incoming ones"
     )
