@@ -423,8 +423,7 @@ def test_a_frozen_encoder_stays_as_it_is(digits: Dataset, encoder: Any, name: st
 @pytest.mark.parametrize("name", NETWORKS)
 def test_vectors_are_standardised_with_a_frozen_encoder_too(name: str) -> None:
     x, y = vectors(300)
-    options = {"average": 0.0} if name == "replay" else {}  # its averages follow in more steps than these
-    parameters: dict[str, Any] = {"freeze_encoder": True, "memory": 100, "options": options}
+    parameters: dict[str, Any] = {"freeze_encoder": True, "memory": 100}
     clf = OnlineClassifier(name, **parameters).partial_fit(x, y)
     far = OnlineClassifier(name, **parameters).partial_fit(1000 * x + 5000, y)
     assert far.score(1000 * x + 5000, y) == pytest.approx(clf.score(x, y), abs=0.02)
