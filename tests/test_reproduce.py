@@ -8,19 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from made_up import result
 from onebyone import UsageError
 from onebyone.cli import reproduce as commands
 from onebyone.experiments import comparison, paper
 from onebyone.experiments import reproduce as module
 from onebyone.experiments.grid import plan
 from onebyone.experiments.paper import BEYOND, PARTS, Part, methods_of
-from onebyone.experiments.records import read, write
+from onebyone.experiments.records import from_results, read, write
 from onebyone.experiments.report import markdown, publish
 from onebyone.experiments.reproduce import collect, configs, parts_of, protocols_of, reproduce
 from onebyone.experiments.run import run
 from onebyone.experiments.study import Study
 
 Call = Callable[..., tuple[int, str, str]]
+SHORT = {"encoder": "mlp", "augment": False}
 SMALL = (
     Part("table1", "Table 1: digits", "digits", (5,), (2,)),
     Part("figure1", "Figure 1: digits", "digits", (5,), (3,)),
@@ -32,7 +34,7 @@ def two_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """And options that make a run short."""
     few = {"finetune": "fine-tuning", "er": "ER"}
     monkeypatch.setattr(paper, "methods_of", lambda classes: few)
-    monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False})
+    monkeypatch.setattr(module, "winner", lambda name, *place: {} if name == "patch-lda" else SHORT)
 
 
 def test_targets_and_protocols() -> None:
@@ -193,6 +195,22 @@ def test_records_say_which_runs_below_them_count(tmp_path: Path, monkeypatch: py
     (tmp_path / "table1.csv").unlink()
     with pytest.raises(UsageError, match=r"digits \(S = 5.*\) with different settings"):
         collect([tmp_path], SMALL)
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_report_of_what_goes_beyond_the_paper_only(small: bool, onebyone: Call, tmp_path: Path) -> None:
+    parts = parts_of("beyond", small)
+    made = [result(config, 0.6) for config in configs(parts[:1], ["joint"], 2, ["patch-lda"])]
+    write(from_results(made, parts), tmp_path / "kept", parts)
+    code, out, err = onebyone("report", "kept", "--markdown", "found.md")
+    assert (code, out, err) == (0, "16 runs; see: found.md\n", "")
+    text = Path("found.md").read_text()
+    assert "## Beyond the paper" in text
+    assert "## Which of the paper's claims hold" not in text
+    assert "## Tables" not in text
+    assert ("QUICK" in text) == small
+    assert "\n\n\n" not in text
+    assert onebyone("report", "kept")[0] == 0
 
 
 def test_nothing_to_collect(tmp_path: Path) -> None:

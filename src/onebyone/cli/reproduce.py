@@ -124,10 +124,11 @@ def _say(replaced: Sequence[Record]) -> None:
 
 
 def _shown(found: records.Records) -> tuple[Part, ...]:
-    """All of the paper, or where there are quick runs only, all of the quick try; and what goes beyond it, if any."""
-    small = not found.of(parts_of("all")).rows
+    """All of the paper, and what goes beyond it, as far as there is any; of quick runs if there are no others."""
+    small = not found.of((*parts_of("all"), *parts_of("beyond"))).rows
+    paper = parts_of("all", small) if found.of(parts_of("all", small)).rows else ()
     further = [part for part in parts_of("beyond", small) if any(r.method in BEYOND for r in found.of([part]).rows)]
-    return (*parts_of("all", small), *further)
+    return (*paper, *further)
 
 
 def _command(target: str, protocol: str, seeds: int, quick: bool) -> str:
