@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,6 +31,7 @@ from onebyone.evaluation import Result
 from onebyone.experiments import RunConfig, run
 from onebyone.experiments.files import sole_use
 from onebyone.experiments.grid import expand, plan, read_grid
+from onebyone.experiments.run import Listener
 from onebyone.experiments.sweep import Watcher, packed, sweep
 from onebyone.experiments.workers import Failed, Standing, Task
 from test_resume import names, numbers, steps
@@ -332,6 +334,31 @@ def test_a_pack_gives_what_its_runs_give_alone(few: Dataset, tmp_path: Path) -> 
     first = next(iter(four.values()))
     assert isinstance(first, Result)
     assert numbers(first) == numbers(direct)
+
+
+@pytest.mark.parametrize("batch_size", [10, 1000])
+def test_a_step_has_as_many_threads_as_in_a_run_by_itself(batch_size: int, few: Dataset, tmp_path: Path) -> None:
+    """Another number of threads adds in another order, and small steps are slow with more than one."""
+
+    class Count(Listener):
+        def stepped(self, task: int, samples: int) -> None:
+            seen.append(torch.get_num_threads())
+
+    seen: list[int] = []
+    config = RunConfig(method="er", classes_per_task=5, batch_size=batch_size, device="cpu")
+    torch.set_num_threads(2)
+    try:
+        run(config, data=few, listener=Count())
+        alone = seen.copy()
+        seen.clear()
+        task = Task(tmp_path, None, "cpu", 500)
+        for _ in task.steps("one", config, lambda *_: few, Count(), threading.Event()):
+            pass
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert seen == alone
+    assert set(seen) == {1 if batch_size == 10 else 2}
 
 
 def test_a_success_removes_what_a_failure_left(few: Dataset, tmp_path: Path) -> None:

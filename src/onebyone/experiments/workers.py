@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 
 from onebyone.data import Dataset, load
+from onebyone.engine import suited_cpu
 from onebyone.engine.pack import WAIT_SECONDS, NotNow, Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
@@ -73,7 +74,11 @@ class Task:
         with sole_use(folder):
             try:
                 current = Run(replace(config, device=self.device), data(config.dataset, config.held_out), folder)
-                result = yield from current.steps(self.checkpoint_every, listener, stopped)
+                # As in a run by itself, so that small steps have one thread and the same bits however they are started.
+                # Large ones keep what the worker has, its share of the cores, so that all together take no more than
+                # there are: their last bits are those of as many jobs. In a pack that is one thread already.
+                with suited_cpu(current.cost.flops * config.batch_size):
+                    result = yield from current.steps(self.checkpoint_every, listener, stopped)
             except Interrupted:
                 raise
             except Exception:
@@ -205,7 +210,6 @@ def _send(connection: Connection, message: object) -> None:
 def work(connection: Connection, task: Task, threads: int) -> None:
     """A worker process: does the runs it is sent until it is told to stop, and ends at once if its parent is gone."""
     torch.set_num_threads(min(threads, torch.get_num_threads()))  # never more than OMP_NUM_THREADS allows
-    torch.set_flush_denormal(True)  # as in a run by itself
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stopped = threading.Event()
     jobs: queue.SimpleQueue[tuple[str, RunConfig] | None] = queue.SimpleQueue()
