@@ -49,6 +49,7 @@ def test_a_cell_with_fewer_seeds_says_so() -> None:
     made = [run for run in results(PARTS[:1]) if (run.config["method"], run.config["seed"]) != ("ccp", 1)]
     accuracy, _ = grids(from_results(made, PARTS), PARTS[0], "paper")
     assert text(accuracy).count(", 1 of 2 seeds") == markdown(accuracy).count(", 1 of 2 seeds (paper") == 4
+    assert latex(accuracy).count(", 1 of 2 seeds") == 4
 
 
 def test_a_table_beside_the_papers() -> None:

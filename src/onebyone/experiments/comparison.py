@@ -141,8 +141,8 @@ def _whole(cell: Cell, seeds: int) -> str:
 def latex(grid: Grid) -> str:
     """For a paper: ours above the paper's, in the tabular of booktabs."""
 
-    def value(found: Value | None) -> str:
-        return "--" if found is None else str(found).replace("±", "$\\pm$")
+    def value(text: str) -> str:
+        return "--" if text in (HOLE, "–") else text.replace("±", "$\\pm$")
 
     head = " & ".join(["", *(column.replace("M = ", "$M$ = ") for column in grid.columns)])
     lines = [
@@ -153,8 +153,8 @@ def latex(grid: Grid) -> str:
         "\\midrule",
     ]
     for title, row in grid.rows.items():
-        lines.append(" & ".join([title, *(value(cell.ours) for cell in row)]) + " \\\\")
+        lines.append(" & ".join([title, *(value(_ours(cell, grid.seeds)) for cell in row)]) + " \\\\")
         if grid.part.is_table:
-            printed_row = ["\\quad\\small paper", *(f"\\small {value(cell.paper)}" for cell in row)]
+            printed_row = ["\\quad\\small paper", *(f"\\small {value(str(cell.paper or HOLE))}" for cell in row)]
             lines.append(" & ".join(printed_row) + " \\\\")
     return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
