@@ -212,6 +212,26 @@ def test_where_the_curves_end(study: Study) -> None:
     assert "Where the curves end" not in markdown(only_tables) + html(only_tables)
 
 
+@pytest.mark.parametrize("seeds", [0, 1, 2])
+def test_how_many_seeds_there_are_is_said_above_the_tally(seeds: int) -> None:
+    made = from_results(results(PARTS[:1], seeds=seeds) if seeds else [], PARTS)
+    study = Study(made, PARTS, ("paper", "joint"), "")
+    words = ["In per cent", "In per cent, of one seed", "In per cent, mean ± standard deviation over 2 seeds"]
+    text, page = markdown(study), html(study)
+    assert f"\n{words[seeds]}; in brackets" in text.split("| protocol |")[0]
+    assert f"{words[seeds]}. A cell is" in page.split('class="tiles"')[0]
+    for found in (text, page):
+        assert ("has no spread of its own" in found) == (seeds == 1)
+        assert "In per cent. The paper shows these" in " ".join(found.split())  # there are no curves
+        assert "0 seeds" not in found.split("<script")[0]
+
+
+def test_a_single_run_among_others_is_told(study: Study) -> None:
+    first = [run for run in results(PARTS[:1]) if (run.config["method"], run.config["seed"]) != ("er", 1)]
+    assert Study(from_results(first, PARTS), PARTS, ("paper",), "").has_single_runs
+    assert not study.has_single_runs
+
+
 def test_the_claims_by_where_they_hold() -> None:
     alone = results(PARTS[:2], ("paper",))
     apart = Study(from_results(alone, PARTS), PARTS[:2], ("paper", "joint"), "")

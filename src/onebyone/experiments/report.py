@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from onebyone.errors import UsageError
 from onebyone.experiments import comparison, pictures
+from onebyone.experiments.comparison import Grid
 from onebyone.experiments.figures import COLOURS
 from onebyone.experiments.interactive import chart
 from onebyone.experiments.paper import TITLES
@@ -109,8 +111,14 @@ def _fill(template: str, study: Study, **more: Any) -> str:
         keep_trailing_newline=True,
     )
     return environment.get_template(template).render(
-        study=study, titles=TITLES, signs=comparison.SIGNS, name_of=_dataset, **more
+        study=study, titles=TITLES, signs=comparison.SIGNS, name_of=_dataset, over=_over, **more
     )
+
+
+def _over(grids: Sequence[Grid]) -> str:
+    """What the numbers of some tables are taken over: as many seeds as the fullest cell has."""
+    seeds = max((grid.seeds for grid in grids), default=0)
+    return {0: "", 1: ", of one seed"}.get(seeds, f", mean ± standard deviation over {seeds} seeds")
 
 
 def _dataset(name: str) -> str:

@@ -72,6 +72,12 @@ class Study:
         return found
 
     @property
+    def has_single_runs(self) -> bool:
+        """Whether some verdict is about a cell of one seed, which has no spread of its own."""
+        cells = (cell for grid in self.grids for row in grid.rows.values() for cell in row)
+        return any(cell.paper and cell.ours and cell.ours.runs == 1 for cell in cells)
+
+    @property
     def claims(self) -> list[tuple[Claim, Finding, dict[str, Finding]]]:
         """The claims on these parts, in the paper's own numbers and in ours, by protocol."""
         shown = {part.in_print for part in self.parts}
