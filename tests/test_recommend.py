@@ -57,6 +57,17 @@ def test_compute_is_a_limit() -> None:
         ask(100_000, compute=0.001)
 
 
+def test_compute_is_compared_where_it_was_measured() -> None:
+    """ER on larger images computes more; what the others compute on those was not measured."""
+    dear = [*ROWS, Known("cifar10", 1, "mir", 3_000_000, 7e8, 90.0, 1.0, 5, False)]  # more than ER there
+    spec = Spec((3, 64, 64), 10)
+    assert recommend(Question(4_000_000, spec), dear).method == "mir"
+    assert recommend(Question(4_000_000, spec, compute=1.0), dear).method == "patch-lda"
+    # But the rule chooses for the samples at hand.
+    alone = [row for row in dear if row.method == "mir"]
+    assert recommend(Question(4_000_000, spec, compute=0.5), alone).sentence.startswith("Use patch-lda, by rule")
+
+
 def test_without_numbers_the_rule_decides_and_it_is_said() -> None:
     assert "rule of thumb" in ask(20_000).sentence
     assert ask(20_000).method == "patch-lda"
@@ -199,8 +210,18 @@ def test_how_samples_pass_the_network_is_part_of_the_advice() -> None:
 
 
 def test_the_package_carries_what_is_on_record() -> None:
-    again = "onebyone recommend --dataset cifar10 --from results --write src/onebyone/experiments/recommendations.csv"
+    again = "onebyone recommend --from results --write src/onebyone/experiments/recommendations.csv"
     assert to_csv(packaged()) == to_csv(gather(ROOT / "results")), f"there are new results; run: {again}"
+
+
+def test_the_numbers_are_written_though_nothing_is_asked(onebyone: Call) -> None:
+    code, out, err = onebyone("recommend", "--from", ROOT / "results", "--write", "numbers.csv")
+    assert (code, out, err) == (0, f"{len(packaged())} numbers; see: numbers.csv\n", "")
+    assert Path("numbers.csv").read_text() == to_csv(packaged())
+    code, out, err = onebyone("recommend", "--from", ROOT / "results", "--write", "more.csv", "--dataset", "cifar10")
+    assert (code, err) == (0, "")
+    assert out.startswith("Use ")
+    assert onebyone("recommend", "--write", "more.csv", "--classes", 3)[0] == 2
 
 
 def test_a_folder_without_records_is_refused(tmp_path: Path) -> None:

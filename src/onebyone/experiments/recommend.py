@@ -100,12 +100,10 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
     sample = question.spec.sample_bytes
     if question.bytes < sample:
         raise UsageError(f"--bytes is {size(question.bytes)}, and one sample has {size(sample)}; give more")
-    limit = float("inf")
-    if question.compute is not None:
-        if not question.compute > 0:
-            raise UsageError(f"--compute is {question.compute}; it must be above 0")
-        limit = question.compute * measure_cost(create("er", question.spec)).flops
+    if question.compute is not None and not question.compute > 0:
+        raise UsageError(f"--compute is {question.compute}; it must be above 0")
     place = question.dataset if question.dataset in SPECS else _alike(question.spec)
+    limit = _limit(question, SPECS[place] if place else question.spec)  # on the samples the numbers were measured on
     there = [
         row
         for row in known
@@ -117,6 +115,7 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
     if not fitting:
         name = _by_rule(question)
         budget: dict[str, Any] = {"budget": question.bytes} if name == STATISTICS else {}
+        limit = _limit(question, question.spec)
         if question.compute is not None and measure_cost(create(name, question.spec, **budget)).flops > limit:
             raise UsageError(
                 f"nothing is known that takes at most {question.compute:g} times the operations of ER; raise --compute"
@@ -134,6 +133,11 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
     # More bytes than those of the number are more filters, and more to compute.
     given = question.bytes if question.compute is None else best.bytes
     return Advice(best.method, given, f"{sentence}.", best.options)
+
+
+def _limit(question: Question, spec: Spec) -> float:
+    """The operations that may be spent on such a sample."""
+    return float("inf") if question.compute is None else question.compute * measure_cost(create("er", spec)).flops
 
 
 def _by_rule(question: Question) -> str:
