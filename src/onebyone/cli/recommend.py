@@ -33,6 +33,9 @@ def recommend_command(
     if write is not None:
         with whole(write) as place:
             place.write_text(to_csv(known))
+        if (dataset, shape, classes) == (None, None, None):  # no question was asked
+            print(f"{len(known)} numbers; see: {write}")
+            return
     question = Question(
         bytes=number_of_bytes(bytes_, "--bytes"),
         spec=spec_of(dataset, shape, classes),
