@@ -93,7 +93,7 @@ def names(folder: Path) -> set[str]:
         ("--method iid --stream blurry", "iid learns a shuffled stream, not blurry; leave --stream out or use iid"),
         ("--checkpoint-every 0", "checkpoint_every is 0; it must be at least 1"),
         ("--device gpu", "device 'gpu' cannot be used (there is none that can learn); use cpu, cuda, cuda:N or auto"),
-        ("--data-dir here", "digits is inside the package; leave --data-dir out, or say what is there: --dataset"),
+        ("--data-dir here", "digits is inside the package; leave --data-dir out, or name another data set"),
         ("--device cuda:99", "device 'cuda:99' cannot be used ("),
         ("--dataset arrays", "arrays: no file was given; expected an .npz file"),
         ("--dataset arrays --data-dir nowhere.npz", "arrays: nowhere.npz is not a file; expected an .npz file"),

@@ -140,6 +140,7 @@ def test_a_bad_file_is_refused_before_anything_is_written(text: str, sentence: s
         (("grid.yaml", "--jobs", 0), "jobs is 0; it must be at least 1"),
         (("grid.yaml", "--checkpoint-every", 0), "checkpoint_every is 0; it must be at least 1"),
         (("grid.yaml", "--device", "gpu"), "device 'gpu' cannot be used"),
+        (("grid.yaml", "--data-dir", "here"), "digits is inside the package; leave --data-dir out"),
     ],
 )
 def test_bad_words_are_refused(words: tuple[object, ...], sentence: str, onebyone: Call) -> None:

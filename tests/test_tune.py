@@ -9,9 +9,18 @@ from typing import Any
 import pytest
 
 from onebyone import UsageError, methods
-from onebyone.experiments import RunConfig, run
+from onebyone.experiments import RunConfig, run, tune
 from onebyone.experiments.grid import plan, read_grid
-from onebyone.experiments.tune import Winner, from_csv, grids, to_csv, tuning_rows, tuning_runs, winners
+from onebyone.experiments.tune import (
+    Winner,
+    from_csv,
+    grids,
+    read_record,
+    to_csv,
+    tuning_rows,
+    tuning_runs,
+    winners,
+)
 from onebyone.experiments.winners import read_winners, winner, write_winners
 
 REPOSITORY = Path(__file__).parents[1]
@@ -143,6 +152,43 @@ def test_the_command(onebyone: Callable[..., tuple[int, str, str]], tmp_path: Pa
     rows = from_csv((tmp_path / "tuning" / "digits.csv").read_text())
     assert {row["method"] for row in rows} == {"finetune", "iid"}
     assert len(rows) == 16
+
+
+def test_a_setting_with_a_failed_run_is_on_record_and_cannot_win(
+    onebyone: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = grids()
+    grid["grids"] = {"finetune": [{"learning_rate": 1e30}, {"learning_rate": 0.01}]}
+    monkeypatch.setattr(tune, "grids", lambda: grid)
+    words = ["tune", "--dataset", "digits", "--classes-per-task", 5, "--jobs", 1, "--device", "cpu"]
+    code, out, err = onebyone(*words)
+    assert code == 1
+    assert out.count("finetune    5 per task  failed  learning_rate 1e+30\n") == 1
+    assert "2 of 4 runs are finished" in out
+    assert err.startswith("onebyone: 2 of 4 runs failed, see error.txt in finetune-digits")
+    rows = read_record(Path("tuning/digits.csv"))
+    assert [row["accuracy"] is None for row in rows] == [row["options"]["learning_rate"] == 1e30 for row in rows]
+    assert len(rows) == 4
+    (best,) = read_winners(Path("tuning/winners.json").read_text())
+    assert best.options == {"learning_rate": 0.01}
+    grid["grids"]["finetune"].pop()  # now all fail
+    assert onebyone(*words)[0] == 1
+    assert read_winners(Path("tuning/winners.json").read_text()) == []
+
+
+def test_one_failed_run_is_enough() -> None:
+    rows = [row(0.1, 0.9), row(0.1, 0.9) | {"accuracy": None}, row(0.01, 0.2)]
+    assert [w.options for w in winners(rows)] == [{"learning_rate": 0.01}]
+    assert from_csv(to_csv(rows)) == rows
+
+
+def test_a_folder_of_other_records_is_refused_before_anything_is_run(
+    onebyone: Callable[..., tuple[int, str, str]],
+) -> None:
+    code, out, err = onebyone("tune", "--dataset", "digits", "--record", REPOSITORY / "results")
+    assert (code, out) == (2, "")
+    assert "is no record of tuning, or damaged; give --record a folder of its own" in err
+    assert not Path("runs").exists()
 
 
 def test_a_run_that_is_not_of_the_grid_is_refused() -> None:

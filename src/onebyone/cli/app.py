@@ -15,7 +15,7 @@ from onebyone import __version__
 from onebyone.cli.progress import Bar
 from onebyone.cli.recommend import recommend_command
 from onebyone.cli.reproduce import report_command, reproduce_command
-from onebyone.cli.runs import CheckpointEvery, DataDir, Device, Jobs, do_runs
+from onebyone.cli.runs import CheckpointEvery, DataDir, Device, Jobs, check_data_dir, do_runs, end
 from onebyone.cli.tune import tune_command
 from onebyone.data import datasets as all_datasets
 from onebyone.errors import UsageError
@@ -87,8 +87,7 @@ def run_command(
 
     After Ctrl-C or a crash, the same command goes on where it was.
     """
-    if data_dir is not None and dataset == "digits":
-        raise UsageError("digits is inside the package; leave --data-dir out, or say what is there: --dataset folder")
+    check_data_dir(data_dir, [dataset])
     config = RunConfig(
         method=method,
         dataset=dataset,
@@ -134,8 +133,7 @@ def sweep_command(
     times at once, as with cuda:0 and cuda:1, it shares the runs.
     """
     folder = out or Path("runs") / file.stem
-    outcomes = do_runs(read_grid(file), folder, data_dir, device, jobs, checkpoint_every)
-    print(f"{len(outcomes)} of {len(outcomes)} runs are finished; see: onebyone table {folder}")
+    end(do_runs(read_grid(file), folder, data_dir, device, jobs, checkpoint_every), folder)
 
 
 app.command("tune")(tune_command)

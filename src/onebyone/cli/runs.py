@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from onebyone.cli.sweep_view import watch
+from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.experiments import RunConfig
 from onebyone.experiments.sweep import sweep
@@ -25,17 +26,24 @@ CheckpointEvery = Annotated[
 Jobs = Annotated[int | None, typer.Option(metavar="N", help="Runs at once.", show_default="16 on a GPU, else cores")]
 
 
+def check_data_dir(data_dir: Path | None, datasets: Iterable[str]) -> None:
+    """Refuse a place of the data that nothing would be read from."""
+    if data_dir is not None and set(datasets) == {"digits"}:
+        raise UsageError("digits is inside the package; leave --data-dir out, or name another data set, as folder")
+
+
 def do_runs(
-    configs: Iterable[RunConfig],
+    configs: Collection[RunConfig],
     folder: Path,
     data_dir: Path | None,
     device: str,
     jobs: int | None,
     checkpoint_every: int | None = None,
-) -> dict[str, Result]:
-    """Do these runs while the user watches; results by folder. Where one failed, says which and ends the command."""
+) -> dict[str, Result | Failed]:
+    """Do these runs while the user watches; outcomes by folder."""
+    check_data_dir(data_dir, (config.dataset for config in configs))
     with watch() as watcher:
-        outcomes = sweep(
+        return sweep(
             configs,
             folder,
             data_dir=data_dir,
@@ -44,11 +52,13 @@ def do_runs(
             checkpoint_every=checkpoint_every,
             watcher=watcher,
         )
-    results = {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Result)}
+
+
+def end(outcomes: Mapping[str, Result | Failed], folder: Path) -> None:
+    """Say how many runs are finished; where one failed, say which and end the command."""
     failed = [name for name, outcome in outcomes.items() if isinstance(outcome, Failed)]
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} runs are finished; see: onebyone table {folder}")
     if failed:
-        print(f"{len(results)} of {len(outcomes)} runs are finished; see: onebyone table {folder}")
         sentence = f"{len(failed)} of {len(outcomes)} runs failed, see error.txt in {', '.join(failed)}"
         print(f"onebyone: {sentence}", file=sys.stderr)
         raise typer.Exit(1)
-    return results

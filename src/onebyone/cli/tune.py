@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from onebyone.cli.runs import DataDir, Device, Jobs, do_runs
-from onebyone.experiments.tune import from_csv, in_order, to_csv, tuning_rows, tuning_runs, winners
+from onebyone.cli.runs import DataDir, Device, Jobs, do_runs, end
+from onebyone.engine import choose_device
+from onebyone.evaluation import Result
+from onebyone.experiments.grid import plan
+from onebyone.experiments.tune import in_order, read_record, to_csv, tuning_rows, tuning_runs, winners
 from onebyone.experiments.winners import write_winners
+from onebyone.experiments.workers import Failed
 from onebyone.files import whole
 
 
@@ -31,20 +36,31 @@ def tune_command(
 
     Tries the grids of the package (experiments/tuning.yaml) on nine tenths of the
     training set and examines on the last tenth; the test set is never looked at.
-    After Ctrl-C or a crash, the same command goes on where it was.
+    A setting of which a run fails cannot win. After Ctrl-C or a crash, the same
+    command goes on where it was.
     """
-    results = do_runs(tuning_runs(dataset, method or (), classes_per_task or ()), out, data_dir, device, jobs)
-    rows = tuning_rows(results.values())
+    for path in record.glob("*.csv"):
+        read_record(path)  # refused before anything is run, not after
+    runs = plan(tuning_runs(dataset, method or (), classes_per_task or ()), choose_device(device).type)
+    outcomes = do_runs(runs.values(), out, data_dir, device, jobs)
+    failed = [runs[name] for name, outcome in outcomes.items() if isinstance(outcome, Failed)]
+    rows = tuning_rows((outcome for outcome in outcomes.values() if isinstance(outcome, Result)), failed)
     place = record / f"{dataset}.csv"
     if place.exists():  # what was tuned before and not now stays
         now = {(row["method"], row["classes_per_task"]) for row in rows}
-        rows += [row for row in from_csv(place.read_text()) if (row["method"], row["classes_per_task"]) not in now]
+        rows += [row for row in read_record(place) if (row["method"], row["classes_per_task"]) not in now]
     with whole(place) as file:
         file.write_text(to_csv(in_order(rows)))
-    every = [row for path in sorted(record.glob("*.csv")) for row in from_csv(path.read_text())]
+    every = [row for path in sorted(record.glob("*.csv")) for row in read_record(path)]
     with whole(record / "winners.json") as file:
         file.write_text(write_winners(winners(every)))
-    for winner in winners(rows):
-        options = ", ".join(f"{name} {value}" for name, value in winner.options.items())
-        print(f"{winner.method:<10}{winner.classes_per_task:>3} per task {100 * winner.accuracy:5.1f} %  {options}")
+    lines = [_line(w.method, w.classes_per_task, f"{100 * w.accuracy:5.1f} %", w.options) for w in winners(rows)]
+    lines += [_line(r["method"], r["classes_per_task"], " failed", r["options"]) for r in rows if r["accuracy"] is None]
+    print("\n".join(dict.fromkeys(lines)))  # a setting has several runs
     print(f"All that was tried: {place}; what won: {record / 'winners.json'}")
+    end(outcomes, out)
+
+
+def _line(method: str, classes_per_task: int, outcome: str, options: Mapping[str, Any]) -> str:
+    listed = ", ".join(f"{name} {value}" for name, value in options.items())
+    return f"{method:<10}{classes_per_task:>3} per task {outcome}  {listed}"

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from itertools import product
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -75,17 +76,20 @@ def tuning_runs(dataset: str, methods: Sequence[str] = (), classes_per_task: Seq
     return configs
 
 
-def tuning_rows(results: Iterable[Result]) -> list[dict[str, Any]]:
+def tuning_rows(results: Iterable[Result], failed: Iterable[RunConfig] = ()) -> list[dict[str, Any]]:
     """A row of the record for every run: what was tried of the grid, and what came of it on held-out data."""
     tried = grids()["grids"]
+    ended: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
+        *((result.config, vars(result)) for result in results),
+        *((config.resolved("", ""), {"accuracy": None, "forgetting": None}) for config in failed),
+    ]
     rows = []
-    for result in results:
-        config = result.config
+    for config, numbers in ended:
         if not config["held_out"]:
             raise UsageError(f"a run of {config['method']} was examined on the test set; tuning must never be")
         options = _of_grid(tried[config["method"]], config["options"])
         row = {name: config[name] for name in COLUMNS if name in config}
-        found = {name: value and round(value, 5) for name, value in vars(result).items() if name in COLUMNS}
+        found = {name: value and round(value, 5) for name, value in numbers.items() if name in COLUMNS}
         rows.append(row | found | {"options": options})
     return in_order(rows)
 
@@ -104,22 +108,23 @@ def _of_grid(settings: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) 
 
 
 def winners(rows: Iterable[Mapping[str, Any]]) -> list[Winner]:
-    """The best setting for every data set, number of classes per task and method.
+    """The best setting for every data set, number of classes per task and method, of those without a failed run.
 
     >>> row = {"dataset": "digits", "classes_per_task": 1, "method": "er"}
     >>> tried = [row | {"options": {"learning_rate": rate}, "accuracy": rate} for rate in (0.1, 0.3, 0.2)]
     >>> [winner.options for winner in winners(tried)]
     [{'learning_rate': 0.3}]
     """
-    cells: dict[tuple[str, int, str], dict[str, list[float]]] = {}
+    cells: dict[tuple[str, int, str], dict[str, list[Any]]] = {}  # accuracies, None where a run failed
     for row in rows:
         cell = cells.setdefault((row["dataset"], row["classes_per_task"], row["method"]), {})
         cell.setdefault(json.dumps(row["options"]), []).append(row["accuracy"])
     found = []
     for key, settings in cells.items():
-        means = {options: fmean(accuracies) for options, accuracies in settings.items()}
-        best = max(means, key=lambda options: means[options])
-        found.append(Winner(*key, options=json.loads(best), accuracy=round(means[best], 5)))
+        means = {options: fmean(accuracies) for options, accuracies in settings.items() if None not in accuracies}
+        if means:
+            best = max(means, key=lambda options: means[options])
+            found.append(Winner(*key, options=json.loads(best), accuracy=round(means[best], 5)))
     return found
 
 
@@ -136,6 +141,14 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 def from_csv(text: str) -> list[dict[str, Any]]:
     """What :func:`to_csv` wrote."""
     return [
-        {name: value if name in ("dataset", "method") else json.loads(value) for name, value in row.items()}
+        {name: row[name] if name in ("dataset", "method") else json.loads(row[name]) for name in COLUMNS}
         for row in csv.DictReader(io.StringIO(text))
     ]
+
+
+def read_record(path: Path) -> list[dict[str, Any]]:
+    """The rows of a file that ``onebyone tune`` wrote; any other is refused."""
+    try:
+        return from_csv(path.read_text())
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{path} is no record of tuning, or damaged; give --record a folder of its own") from None
