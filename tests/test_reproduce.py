@@ -235,10 +235,24 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
         *(".lock", "table1.csv", "settings.json", "environments.json", "runs", "report", "report.html")
     }
     first = Path("reproduction/report.html").read_text()
-    code, out, err = onebyone("reproduce", "table1", "--protocol", "paper", "--seeds", 2, "--from", "reproduction")
+    again = ["reproduce", "table1", "--protocol", "paper", "--from", "reproduction"]
+    code, out, err = onebyone(*again)
     assert (code, err) == (0, "")
     assert "[" not in out.split("Table 1")[0]  # no run
     assert Path("reproduction/report.html").read_text() == first
+    code, _, err = onebyone(*again, "--seeds", 2, "--method", "er", "--jobs", 1)
+    assert (code, err) == (
+        2,
+        "onebyone: --from shows what is on record and runs nothing; leave --seeds, --method, --jobs out\n",
+    )
+    code, _, err = onebyone("reproduce", "table1", "--method", "er-aml")
+    sentence = "unknown method of table1 in protocol both 'er-aml'; did you mean 'er'? Known: er, finetune"
+    assert (code, err) == (2, f"onebyone: {sentence}\n")
+    assert onebyone(*words, "--method", "er")[0] == 0
+    assert (
+        "onebyone reproduce table1 --protocol paper --seeds 2 --method er<"
+        in Path("reproduction/report.html").read_text()
+    )
 
     code, out, err = onebyone("report", "reproduction/runs", "--records", "kept", "--markdown", "docs/found.md")
     assert (code, out, err) == (0, "4 runs; see: docs/found.md\n", "")
@@ -259,3 +273,28 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
     code, _, err = onebyone("report", "reproduction", "--records", "kept")  # below it lie the older runs, too
     assert (code, err) == (0, said)
     assert read(Path("kept"), SMALL) == newer
+
+
+def test_the_command_on_the_page_makes_what_is_on_it(onebyone: Call, tmp_path: Path) -> None:
+    """Of what goes beyond the paper, the methods that are shown; all of the paper, as it has holes for the rest."""
+    parts = (*parts_of("all"), *parts_of("beyond"))
+    made = configs(parts_of("table1"), ["paper"], 2)
+    made += [c for c in configs(parts_of("beyond"), ["joint"], 1, ["patch-lda"]) if c.dataset == "cifar10"]
+    found = from_results([result(config, 0.5) for config in plan(made, "cpu").values()], parts)
+    write(found, tmp_path / "kept", parts)
+    assert onebyone("report", "kept", "--markdown", "found.md")[0] == 0
+    paper, further = Path("found.md").read_text().splitlines()[-2:]
+    assert paper == "    onebyone reproduce all --protocol both --seeds 2"
+    assert further == "    onebyone reproduce beyond --protocol both --seeds 2 --method patch-lda"
+    code, _, err = onebyone("reproduce", "figure1", "--from", "kept")
+    assert (code, err) == (2, "onebyone: there is no run of figure1 in kept; make some: onebyone reproduce figure1\n")
+    (tmp_path / "kept.html").write_text("mine")
+    for name, sentence in {
+        "page": "page does not end in .html; call it page.html",
+        "kept.html": "the figures of kept.html go into kept, and kept/beyond.csv is there; choose another name",
+    }.items():
+        code, _, err = onebyone("report", "kept", "--out", name, "--records", "more")
+        assert (code, err) == (2, f"onebyone: {sentence}\n")
+    assert (tmp_path / "kept.html").read_text() == "mine"
+    assert not Path("page").exists()
+    assert not Path("more").exists()

@@ -11,11 +11,12 @@ import typer
 
 from onebyone.cli.runs import DataDir, Device, Jobs
 from onebyone.cli.sweep_view import watch
+from onebyone.errors import UsageError, unknown
 from onebyone.experiments import comparison, records
-from onebyone.experiments.paper import BEYOND, Part
-from onebyone.experiments.records import Record
-from onebyone.experiments.report import markdown, publish
-from onebyone.experiments.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
+from onebyone.experiments.paper import BEYOND, TITLES, Part
+from onebyone.experiments.records import Record, Records
+from onebyone.experiments.report import check_page, markdown, publish
+from onebyone.experiments.reproduce import EVERYTHING, collect, configs, parts_of, protocols_of, reproduce
 from onebyone.experiments.study import Study, read_tried
 from onebyone.experiments.workers import Failed
 from onebyone.files import whole
@@ -46,11 +47,30 @@ def reproduce_command(
     """
     parts, protocols = parts_of(target, quick), protocols_of(protocol)
     count = seeds if seeds is not None else 1 if quick else 5
+    page = out / "report.html"
+    check_page(page)
     replaced: list[Record] = []
     failed: dict[str, Failed] = {}
     if from_ is not None:
+        given = {
+            "--seeds": seeds,
+            "--method": method or None,
+            "--device": None if device == "auto" else device,
+            "--data-dir": data_dir,
+            "--jobs": jobs,
+        }
+        if beside := [name for name, value in given.items() if value is not None]:
+            raise UsageError(f"--from shows what is on record and runs nothing; leave {', '.join(beside)} out")
         found = collect([from_])
+        if not found.of(parts).rows:
+            raise UsageError(f"there is no run of {target} in {from_}; make some: onebyone reproduce {target}")
+        command = _again(found, parts, target, protocol)
     else:
+        known = {config.method for config in configs(parts, protocols, seeds=1)}
+        for name in method or ():
+            if name not in known:
+                raise unknown(f"method of {target} in protocol {protocol}", name, known)
+        command = _command(target, protocol, count, quick, method or ())
         with watch() as watcher:
             found, replaced, failed = reproduce(
                 parts,
@@ -64,17 +84,11 @@ def reproduce_command(
                 watcher=watcher,
             )
     _say(replaced)
-    study = Study(
-        found.of(parts),
-        parts,
-        protocols,
-        command=_command(target, protocol, count, quick),
-        tried=read_tried((from_ or out) / "tried.yaml"),
-    )
+    study = Study(found.of(parts), parts, protocols, command=command, tried=read_tried((from_ or out) / "tried.yaml"))
     for grid in (*study.grids, *study.ends, *study.beyond):
         print(comparison.text(grid), end="\n\n")
-    publish(study, out / "report.html")
-    print(f"The page: {out / 'report.html'}" + (" (QUICK: its numbers mean nothing)" if quick else ""))
+    publish(study, page)
+    print(f"The page: {page}" + (" (QUICK: its numbers mean nothing)" if quick else ""))
     if failed:
         print(f"onebyone: {len(failed)} runs failed, see error.txt in {', '.join(failed)}", file=sys.stderr)
         raise typer.Exit(1)
@@ -94,18 +108,19 @@ def report_command(
 
     Where folders disagree on a cell, the last one counts.
     """
+    if text is None:
+        check_page(out)
     found = collect(folders)
     if keep is not None:
         found, replaced = records.keep(found, keep, EVERYTHING)
         _say(replaced)
     parts = _shown(found)
     rows = found.of(parts).rows
-    seeds = max(row.seed for row in rows) + 1
     study = Study(
         found.of(parts),
         parts,
         protocols_of("both"),
-        command=_command("all", "both", seeds, parts[0].is_quick),
+        command=_again(found, parts, "all", "both"),
         tried=[entry for folder in folders for entry in read_tried(folder / "tried.yaml")],
     )
     if text is not None:
@@ -123,7 +138,7 @@ def _say(replaced: Sequence[Record]) -> None:
         print(f"onebyone: replaced {len(replaced)} of the runs on record: {places}", file=sys.stderr)
 
 
-def _shown(found: records.Records) -> tuple[Part, ...]:
+def _shown(found: Records) -> tuple[Part, ...]:
     """All of the paper, and what goes beyond it, as far as there is any; of quick runs if there are no others."""
     small = not found.of((*parts_of("all"), *parts_of("beyond"))).rows
     paper = parts_of("all", small) if found.of(parts_of("all", small)).rows else ()
@@ -131,5 +146,18 @@ def _shown(found: records.Records) -> tuple[Part, ...]:
     return (*paper, *further)
 
 
-def _command(target: str, protocol: str, seeds: int, quick: bool) -> str:
-    return f"onebyone reproduce {target} --protocol {protocol} --seeds {seeds}{' --quick' * quick}"
+def _again(found: Records, parts: Sequence[Part], target: str, protocol: str) -> str:
+    """What makes these parts again: the paper's, and of what goes beyond it the methods that are there."""
+    paper = [part for part in parts if not part.beyond]
+    own = set(found.of(parts).rows) - set(found.of(paper).rows)
+    seeds, quick = max(row.seed for row in found.of(parts).rows) + 1, parts[0].is_quick
+    lines = [_command(target, protocol, seeds, quick)] if paper else []
+    if own:
+        methods = [name for name in TITLES if any(row.method == name for row in own)]
+        lines.append(_command("beyond", protocol, seeds, quick, methods))
+    return "\n".join(lines)
+
+
+def _command(target: str, protocol: str, seeds: int, quick: bool, methods: Sequence[str] = ()) -> str:
+    only = "".join(f" --method {name}" for name in methods)
+    return f"onebyone reproduce {target} --protocol {protocol} --seeds {seeds}{only}{' --quick' * quick}"

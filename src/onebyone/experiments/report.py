@@ -47,8 +47,21 @@ SECTIONS = {  # the title of each, its name in the menu, and what it shows
 }
 
 
+def check_page(page: Path) -> None:
+    """Refuse a page beside which there is no place for figures: a folder of its name, with nothing else in it."""
+    folder = page.with_suffix("")
+    if page.suffix != ".html":
+        raise UsageError(f"{page} does not end in .html; call it {page.name}.html")
+    inside = sorted(folder.iterdir()) if folder.is_dir() else [folder] if folder.exists() else []
+    # What begins with a dot is of the system, or was being written when a report was killed.
+    others = [path for path in inside if path.suffix not in (".png", ".svg", ".tex") and not path.name.startswith(".")]
+    if others:
+        raise UsageError(f"the figures of {page} go into {folder}, and {others[0]} is there; choose another name")
+
+
 def publish(study: Study, page: Path) -> None:
     """The page, and in a folder of its name the figures as PNG and SVG and the tables as LaTeX."""
+    check_page(page)
     with whole(page) as place:
         place.write_text(html(study), encoding="utf-8")
     folder = page.with_suffix("")

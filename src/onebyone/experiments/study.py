@@ -28,7 +28,7 @@ class Study:
     records: Records
     parts: Sequence[Part]
     protocols: Sequence[str]
-    command: str  # that makes it again
+    command: str  # that makes it again; of several, one a line
     tried: Sequence[Mapping[str, Any]] = ()  # on cells that miss; see :func:`read_tried`
 
     @property
