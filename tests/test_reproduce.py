@@ -20,6 +20,8 @@ from onebyone.experiments.report import markdown, publish
 from onebyone.experiments.reproduce import collect, configs, parts_of, protocols_of, reproduce
 from onebyone.experiments.run import run
 from onebyone.experiments.study import Study
+from onebyone.experiments.tune import Winner
+from onebyone.experiments.winners import winner, write_winners
 
 Call = Callable[..., tuple[int, str, str]]
 SHORT = {"encoder": "mlp", "augment": False}
@@ -68,7 +70,7 @@ def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {c.options["learning_rate"] for c in runs} == {0.02}
     assert not any(c.held_out for c in runs)
     assert {c.options.get("passes") for c in runs if c.method == "ccp"} == {"separate", "joint"}
-    assert ("ccp", "cifar100", 5) in asked
+    assert ("ccp", "cifar100", 5, ()) in asked
     asked.clear()
     configs(parts_of("table1", small=True), ("paper",), 1)
     assert {place[1] for place in asked} == {"cifar10"}  # a quick run uses what was tuned for the real one
@@ -273,6 +275,26 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
     code, _, err = onebyone("report", "reproduction", "--records", "kept")  # below it lie the older runs, too
     assert (code, err) == (0, said)
     assert read(Path("kept"), SMALL) == newer
+
+
+def test_what_tune_found_is_used(onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "winner", winner)
+    monkeypatch.setattr(commands, "parts_of", lambda target, small=False: SMALL[:1])
+    monkeypatch.setattr(commands, "reproduce", partial(reproduce, everything=SMALL))
+    best = Winner("digits", 5, "er", SHORT | {"learning_rate": 0.02}, 0.9)
+    (tmp_path / "winners.json").write_text(write_winners([best]))
+    words = ["reproduce", "table1", "--protocol", "joint", "--seeds", 1, "--device", "cpu", "--jobs", 1]
+    code, _, err = onebyone(*words, "--method", "er", "--winners", "winners.json")
+    assert (code, err) == (0, "")
+    made = read(Path("reproduction"), SMALL)
+    (options,) = (made.settings[row.settings]["options"] for row in made.rows)
+    assert options.items() >= {**SHORT, "learning_rate": 0.02, "passes": "joint"}.items()
+    page = Path("reproduction/report.html").read_text()
+    assert "--seeds 1 --method er --winners winners.json<" in page
+    (tmp_path / "wrong.json").write_text('[{"dataset": "digits"}]')
+    for name in ("wrong.json", "reproduction/table1.csv"):
+        code, _, err = onebyone(*words, "--winners", name)
+        assert (code, err.split(";")[0]) == (2, f"onebyone: {name} does not hold winners")
 
 
 def test_the_command_on_the_page_makes_what_is_on_it(onebyone: Call, tmp_path: Path) -> None:

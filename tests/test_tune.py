@@ -131,6 +131,9 @@ def test_winner_of_a_setting() -> None:
         assert winner(method, dataset, per_task) == options
     assert winner("er", "cifar10", classes_per_task=10) == {}
     assert winner("iid", "cifar10", 2) == winner("iid", "cifar10", 1)
+    own = [Winner("cifar10", 1, "iid", {"learning_rate": 7.0}, 0.9)]  # the user's come first, for what they are of
+    assert winner("iid", "cifar10", 2, own) == winner("iid", "cifar10", 1, own) == {"learning_rate": 7.0}
+    assert winner("er", "cifar10", 1, own) == winner("er", "cifar10", 1)
 
 
 def _record() -> list[Winner]:

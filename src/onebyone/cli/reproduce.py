@@ -18,6 +18,7 @@ from onebyone.experiments.records import Record, Records
 from onebyone.experiments.report import check_page, markdown, publish
 from onebyone.experiments.reproduce import EVERYTHING, collect, configs, parts_of, protocols_of, reproduce
 from onebyone.experiments.study import Study, read_tried
+from onebyone.experiments.winners import winners_in
 from onebyone.experiments.workers import Failed
 from onebyone.files import whole
 
@@ -30,6 +31,9 @@ def reproduce_command(
     ] = None,
     method: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Run only this one; repeatable.", show_default="all")
+    ] = None,
+    winners: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Settings that `onebyone tune` found.", show_default="package's")
     ] = None,
     device: Device = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="Few images: to try it out.")] = False,
@@ -55,6 +59,7 @@ def reproduce_command(
         given = {
             "--seeds": seeds,
             "--method": method or None,
+            "--winners": winners,
             "--device": None if device == "auto" else device,
             "--data-dir": data_dir,
             "--jobs": jobs,
@@ -70,7 +75,7 @@ def reproduce_command(
         for name in method or ():
             if name not in known:
                 raise unknown(f"method of {target} in protocol {protocol}", name, known)
-        command = _command(target, protocol, count, quick, method or ())
+        command = _command(target, protocol, count, quick, method or ()) + (f" --winners {winners}" if winners else "")
         with watch() as watcher:
             found, replaced, failed = reproduce(
                 parts,
@@ -78,6 +83,7 @@ def reproduce_command(
                 protocols=protocols,
                 seeds=count,
                 only=method or (),
+                winners=winners_in(winners) if winners is not None else (),
                 data_dir=data_dir,
                 device=device,
                 jobs=jobs,

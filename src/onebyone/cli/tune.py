@@ -12,6 +12,7 @@ from onebyone.cli.runs import DataDir, Device, Jobs, do_runs, end
 from onebyone.engine import choose_device
 from onebyone.evaluation import Result
 from onebyone.experiments.grid import plan
+from onebyone.experiments.paper import PARTS
 from onebyone.experiments.tune import in_order, read_record, to_csv, tuning_rows, tuning_runs, winners
 from onebyone.experiments.winners import write_winners
 from onebyone.experiments.workers import Failed
@@ -58,6 +59,8 @@ def tune_command(
     lines += [_line(r["method"], r["classes_per_task"], " failed", r["options"]) for r in rows if r["accuracy"] is None]
     print("\n".join(dict.fromkeys(lines)))  # a setting has several runs
     print(f"All that was tried: {place}; what won: {record / 'winners.json'}")
+    if any(part.dataset == dataset for part in PARTS):
+        print(f"Runs of the paper with it: onebyone reproduce all --winners {record / 'winners.json'}")
     end(outcomes, out)
 
 

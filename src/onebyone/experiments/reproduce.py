@@ -15,6 +15,7 @@ from onebyone.experiments.paper import BEYOND, FURTHER, PARTS, Part, quick
 from onebyone.experiments.records import PROTOCOLS, Record, Records
 from onebyone.experiments.run import RESULT
 from onebyone.experiments.sweep import Watcher, sweep
+from onebyone.experiments.tune import Winner
 from onebyone.experiments.winners import winner
 from onebyone.experiments.workers import Failed
 from onebyone.methods import method
@@ -52,10 +53,16 @@ def protocols_of(name: str) -> tuple[str, ...]:
     return tuple(PROTOCOLS) if name == "both" else (name,)
 
 
-def configs(parts: Iterable[Part], protocols: Sequence[str], seeds: int, only: Collection[str] = ()) -> list[RunConfig]:
+def configs(
+    parts: Iterable[Part],
+    protocols: Sequence[str],
+    seeds: int,
+    only: Collection[str] = (),
+    winners: Sequence[Winner] = (),
+) -> list[RunConfig]:
     """Every run of some parts with its tuned options, seed after seed, so that whatever is cut short is whole.
 
-    ``only`` some methods, if it names any.
+    ``only`` some methods, if it names any; options as in the user's own ``winners``, or else as in the package's.
     """
     if seeds < 1:
         raise UsageError(f"seeds is {seeds}; it must be at least 1")
@@ -68,7 +75,7 @@ def configs(parts: Iterable[Part], protocols: Sequence[str], seeds: int, only: C
             classes_per_task=classes,
             memory_per_class=memory,
             seed=seed,
-            options=_options(name, part.dataset.removesuffix("-quick"), classes, protocol),
+            options=_options(name, part.dataset.removesuffix("-quick"), classes, protocol, winners),
         )
         for seed in range(seeds)
         for part in parts
@@ -81,10 +88,13 @@ def configs(parts: Iterable[Part], protocols: Sequence[str], seeds: int, only: C
     ]
 
 
-def _options(name: str, dataset: str, classes_per_task: int, protocol: str) -> dict[str, Any]:
+def _options(
+    name: str, dataset: str, classes_per_task: int, protocol: str, winners: Sequence[Winner]
+) -> dict[str, Any]:
+    tuned = winner(name, dataset, classes_per_task, winners)
     if "passes" in _own_options(name):
-        return winner(name, dataset, classes_per_task) | {"passes": PROTOCOLS[protocol]}
-    return winner(name, dataset, classes_per_task)  # without a memory, both protocols are the same run
+        return tuned | {"passes": PROTOCOLS[protocol]}
+    return tuned  # without a memory, both protocols are the same run
 
 
 def _own_options(name: str) -> set[str]:
@@ -98,6 +108,7 @@ def reproduce(
     protocols: Sequence[str] = tuple(PROTOCOLS),
     seeds: int = 5,
     only: Collection[str] = (),
+    winners: Sequence[Winner] = (),
     data_dir: Path | None = None,
     device: str = "auto",
     jobs: int | None = None,
@@ -110,7 +121,7 @@ def reproduce(
     record needs no folder, so that the work can be divided, also among processes that share ``out``.
     """
     known = records.read(out, everything)
-    missing = [config for config in configs(parts, protocols, seeds, only) if not known.holds(config)]
+    missing = [config for config in configs(parts, protocols, seeds, only, winners) if not known.holds(config)]
     outcomes: dict[str, Result | Failed] = {}
     if missing:
         outcomes = sweep(missing, out / "runs", data_dir=data_dir, device=device, jobs=jobs, watcher=watcher)

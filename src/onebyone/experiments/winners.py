@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
+from onebyone.errors import UsageError
 from onebyone.experiments.tune import Winner
 from onebyone.methods import find
 
 
-def winner(method: str, dataset: str, classes_per_task: int) -> dict[str, Any]:
+def winner(method: str, dataset: str, classes_per_task: int, own: Sequence[Winner] = ()) -> dict[str, Any]:
     """Tuned options of a method, chosen on held-out data for this setting; none where nothing was tuned yet.
+
+    The user's ``own`` winners come before those of the package.
 
     >>> winner("ccp", "digits", classes_per_task=3)
     {}
     """
-    same = [w for w in _packaged() if w.method == method and w.dataset == dataset]
+    same = [w for w in (*own, *_packaged()) if w.method == method and w.dataset == dataset]
     of_setting = [w for w in same if w.classes_per_task == classes_per_task]
     # A shuffled stream has no tasks: what was tuned once serves every number of classes per task.
     best = of_setting or (same if find(method).learner.stream == "iid" else [])
@@ -29,6 +33,14 @@ def winner(method: str, dataset: str, classes_per_task: int) -> dict[str, Any]:
 @cache
 def _packaged() -> list[Winner]:
     return read_winners((files("onebyone.experiments") / "winners.json").read_text())
+
+
+def winners_in(path: Path) -> list[Winner]:
+    """What ``onebyone tune`` wrote."""
+    try:
+        return read_winners(path.read_text())
+    except (ValueError, TypeError):
+        raise UsageError(f"{path} does not hold winners; give the winners.json that `onebyone tune` wrote") from None
 
 
 def read_winners(text: str) -> list[Winner]:
