@@ -205,7 +205,7 @@ def test_how_samples_pass_the_network_is_part_of_the_advice() -> None:
     assert advice.sentence.endswith("and the next best that fits, replay, 40.0 ± 1.0 % (test set, 5 seeds).")
     run, python = commands(advice, question)
     assert run.endswith("--set passes=joint")
-    assert python.endswith("'passes': 'joint'})")
+    assert "'passes': 'joint'}, " in python
     assert commands(recommend(question, rows[1:2]), question)[0].endswith("--set learning_rate=0.01")
 
 
