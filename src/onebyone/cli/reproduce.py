@@ -33,7 +33,7 @@ def reproduce_command(
         list[str] | None, typer.Option(metavar="NAME", help="Run only this one; repeatable.", show_default="all")
     ] = None,
     winners: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings that `onebyone tune` found.", show_default="package's")
+        Path | None, typer.Option(metavar="FILE", help="What `tune` found.", show_default="the package's")
     ] = None,
     device: Device = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="Few images: to try it out.")] = False,
