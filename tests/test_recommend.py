@@ -233,3 +233,11 @@ def test_no_class_a_task_is_refused(onebyone: Callable[..., tuple[int, str, str]
     code, _, said = onebyone("recommend", "--dataset", "cifar10", "--classes-per-task", "0")
     assert code == 2
     assert "--classes-per-task" in said
+
+
+def test_statistics_are_quoted_of_the_stream_that_was_asked_for() -> None:
+    """Any stream's number serves where there is no other; of two, it is the right one, even if it is lower."""
+    one, five = (Known("cifar10", s, "patch-lda", 600_000, 2e7, a, 0.2, 5, False) for s, a in ((1, 44.1), (5, 44.2)))
+    question = Question(1_000_000, CIFAR, "cifar10")
+    assert "one class at a time, it reached 44.1" in recommend(question, [five, one]).sentence
+    assert "5 classes at a time, it reached 44.2" in recommend(question, [five]).sentence

@@ -104,11 +104,10 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
         raise UsageError(f"--compute is {question.compute}; it must be above 0")
     place = question.dataset if question.dataset in SPECS else _alike(question.spec)
     limit = _limit(question, SPECS[place] if place else question.spec)  # on the samples the numbers were measured on
-    there = [
-        row
-        for row in known
-        if row.dataset == place and (row.classes_per_task == question.classes_per_task or row.method == STATISTICS)
-    ]
+    at_place = [row for row in known if row.dataset == place]
+    there = [row for row in at_place if row.classes_per_task == question.classes_per_task]
+    own = {row.bytes for row in there if row.method == STATISTICS}
+    there += [row for row in at_place if row not in there and row.method == STATISTICS and row.bytes not in own]
     fitting = sorted(
         (row for row in there if row.bytes <= question.bytes and row.flops <= limit), key=lambda row: -row.accuracy
     )
@@ -260,7 +259,7 @@ def gather(folder: Path) -> list[Known]:
     for key, by_set in numbers.items():
         held_out = not by_set[False]
         values = by_set[held_out]
-        mean, std = round(fmean(values), 2), round(pstdev(values), 2)
+        mean, std = round(fmean(values), 3), round(pstdev(values), 3)
         found.append(Known(*key[:4], flops[key], mean, std, len(values), held_out, passes=key[4]))
     if not found:
         raise UsageError(f"there are no records in {folder}; give a folder that `onebyone reproduce` wrote")
