@@ -248,7 +248,7 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
         "onebyone: --from shows what is on record and runs nothing; leave --seeds, --method, --jobs out\n",
     )
     code, _, err = onebyone("reproduce", "table1", "--method", "er-aml")
-    sentence = "unknown method of table1 in protocol both 'er-aml'; did you mean 'er'? Known: er, finetune"
+    sentence = "unknown method of table1 (paper and joint) 'er-aml'; did you mean 'er'? Known: er, finetune"
     assert (code, err) == (2, f"onebyone: {sentence}\n")
     assert onebyone(*words, "--method", "er")[0] == 0
     assert (

@@ -11,12 +11,12 @@ import typer
 
 from onebyone.cli.runs import DataDir, Device, Jobs
 from onebyone.cli.sweep_view import watch
-from onebyone.errors import UsageError, unknown
+from onebyone.errors import UsageError
 from onebyone.experiments import comparison, records
 from onebyone.experiments.paper import BEYOND, TITLES, Part
 from onebyone.experiments.records import Record, Records
 from onebyone.experiments.report import check_page, markdown, publish
-from onebyone.experiments.reproduce import EVERYTHING, collect, configs, parts_of, protocols_of, reproduce
+from onebyone.experiments.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
 from onebyone.experiments.study import Study, read_tried
 from onebyone.experiments.winners import winners_in
 from onebyone.experiments.workers import Failed
@@ -56,25 +56,13 @@ def reproduce_command(
     replaced: list[Record] = []
     failed: dict[str, Failed] = {}
     if from_ is not None:
-        given = {
-            "--seeds": seeds,
-            "--method": method or None,
-            "--winners": winners,
-            "--device": None if device == "auto" else device,
-            "--data-dir": data_dir,
-            "--jobs": jobs,
-        }
-        if beside := [name for name, value in given.items() if value is not None]:
-            raise UsageError(f"--from shows what is on record and runs nothing; leave {', '.join(beside)} out")
+        elsewhere = device != "auto"
+        _runs_nothing(seeds=seeds, method=method, winners=winners, device=elsewhere, data_dir=data_dir, jobs=jobs)
         found = collect([from_])
         if not found.of(parts).rows:
             raise UsageError(f"there is no run of {target} in {from_}; make some: onebyone reproduce {target}")
         command = _again(found, parts, target, protocol)
     else:
-        known = {config.method for config in configs(parts, protocols, seeds=1)}
-        for name in method or ():
-            if name not in known:
-                raise unknown(f"method of {target} in protocol {protocol}", name, known)
         command = _command(target, protocol, count, quick, method or ()) + (f" --winners {winners}" if winners else "")
         with watch() as watcher:
             found, replaced, failed = reproduce(
@@ -135,6 +123,12 @@ def report_command(
     else:
         publish(study, out)
     print(f"{len(rows)} runs; see: {text or out}")
+
+
+def _runs_nothing(**options: object) -> None:
+    """Refuse what is for runs beside --from, which would ignore it."""
+    if given := [f"--{name.replace('_', '-')}" for name, value in options.items() if value]:
+        raise UsageError(f"--from shows what is on record and runs nothing; leave {', '.join(given)} out")
 
 
 def _say(replaced: Sequence[Record]) -> None:

@@ -157,11 +157,11 @@ def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
         return
     with torch.device("meta"):  # shapes only
         spec = replace(learner.spec, num_classes=ROOM)
-        enough = filters(type(learner)(learner.options, spec, learner.seed, "meta")) / 2
-    if has < enough <= had:
+        with_few = filters(type(learner)(learner.options, spec, learner.seed, "meta"))
+    if 2 * has < with_few <= 2 * had:
         warnings.warn(
             f"memory is {state.parameters['memory']!r}, and room for {learner.spec.num_classes} classes leaves "
-            f"{has} of {2 * enough:.0f} filters, so that answers get worse; begin anew with more",
+            f"{has} of {with_few} filters, so that answers get worse; begin anew with more",
             stacklevel=6,
         )
 

@@ -54,7 +54,7 @@ def protocols_of(name: str) -> tuple[str, ...]:
 
 
 def configs(
-    parts: Iterable[Part],
+    parts: Sequence[Part],
     protocols: Sequence[str],
     seeds: int,
     only: Collection[str] = (),
@@ -66,9 +66,7 @@ def configs(
     """
     if seeds < 1:
         raise UsageError(f"seeds is {seeds}; it must be at least 1")
-    for name in only:
-        method(name)  # which says what is wrong with one that is not known
-    return [
+    every = [
         RunConfig(
             method=name,
             dataset=part.dataset,
@@ -83,9 +81,14 @@ def configs(
         for classes in part.classes_per_task
         for memory in part.memories
         for name in part.methods(classes)
-        if not only or name in only
         if name not in BEYOND or protocol != "paper" or "passes" not in _own_options(name)
     ]
+    known = {config.method for config in every}
+    for name in only:
+        if name not in known:  # with it nothing would be run, and all of the tables be holes
+            tables = ", ".join(part.name for part in parts)
+            raise unknown(f"method of {tables} ({' and '.join(protocols)})", name, known)
+    return [config for config in every if not only or config.method in only]
 
 
 def _options(
