@@ -18,7 +18,7 @@ from onebyone.experiments.figures import COLOURS, KINDS, MARKS, Heat, Panel, Pla
 from onebyone.experiments.interactive import SYMBOLS, chart
 from onebyone.experiments.paper import PARTS, TITLES, methods_of, quick
 from onebyone.experiments.pictures import save
-from onebyone.experiments.records import Records, from_results
+from onebyone.experiments.records import Records, from_results, read, write
 from onebyone.experiments.report import SECTIONS, html, markdown, publish
 from onebyone.experiments.study import FIGURES, Study, read_tried
 
@@ -230,6 +230,12 @@ def test_a_single_run_among_others_is_told(study: Study) -> None:
     first = [run for run in results(PARTS[:1]) if (run.config["method"], run.config["seed"]) != ("er", 1)]
     assert Study(from_results(first, PARTS), PARTS, ("paper",), "").has_single_runs
     assert not study.has_single_runs
+
+
+def test_the_text_is_the_same_before_and_after_the_records_are_written(study: Study, tmp_path: Path) -> None:
+    write(study.records, tmp_path, PARTS)
+    again = replace(study, records=read(tmp_path, PARTS))
+    assert markdown(again) == markdown(study)
 
 
 def test_the_claims_by_where_they_hold() -> None:
