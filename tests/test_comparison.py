@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 import pytest
 
 from made_up import results
 from onebyone.experiments.comparison import Cell, grids, latex, markdown, text
-from onebyone.experiments.paper import PARTS, Value
+from onebyone.experiments.paper import FURTHER, PARTS, Value
 from onebyone.experiments.records import Records, from_results
 
 
@@ -80,3 +82,29 @@ def test_latex_is_balanced() -> None:
     assert "CCP & 34.2 $\\pm$ 0.1 &" in found
     assert found.count("\\begin") == found.count("\\end") == 1
     assert "±" not in found
+
+
+def test_beyond_the_paper_methods_go_by_what_a_sample_costs() -> None:
+    beyond, factor = FURTHER[0], {"er": 1.0, "patch-lda": 0.04, "ccp": 1.004, "replay": 2.0}
+    made = [run for run in results([beyond], ["joint"]) if run.config["method"] in factor]
+    cheaper = {"method": "patch-lda", "memory_per_class": 5}
+    made = [
+        replace(run, cost=replace(run.cost, flops=3e8 * factor[run.config["method"]] * (0.7 if small else 1)))
+        for run in made
+        for small in [cheaper.items() <= run.config.items()]
+    ]
+    accuracy, *_ = grids(from_results(made, [beyond]), beyond, "joint")
+    assert accuracy.costs == {"patch-lda": "0.03 to 0.04", "ER": "1.00", "CCP": "1.00", "replay": "2.00"}
+    assert list(accuracy.rows) == list(accuracy.costs)
+    assert text(accuracy).splitlines()[1].startswith("           FLOPs, ER = 1  M = 5, 154 KB")
+    assert "| patch-lda | 0.03 to 0.04 | 20.0 ± 0.1 |" in markdown(accuracy)
+    rows = [line for line in latex(accuracy).splitlines() if line.endswith("\\\\")]
+    assert {line.count("&") for line in rows} == {5}
+
+
+def test_without_er_nothing_is_a_multiple_of_it() -> None:
+    made = [run for run in results([FURTHER[0]], ["joint"]) if run.config["method"] in ("ccp", "replay")]
+    accuracy, *_ = grids(from_results(made, [FURTHER[0]]), FURTHER[0], "joint")
+    assert accuracy.costs == {}
+    assert list(accuracy.rows) == ["CCP", "replay"]
+    assert accuracy.head == ["method", *accuracy.columns]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 from onebyone.experiments.paper import Part, Value, printed
@@ -11,6 +11,7 @@ from onebyone.experiments.records import Records
 
 METRICS = {"accuracy": 1, "forgetting": -1}  # and whether more is better
 HOLE = "…"  # a cell whose runs are still to be made
+COSTS = "FLOPs, ER = 1"  # above what a sample costs a method
 SIGNS = {"better": "▲", "reproduced": "✓", "missed": "✗", "hole": HOLE, "not printed": ""}
 
 
@@ -59,6 +60,7 @@ class Grid:
     protocol: str
     metric: str
     rows: dict[str, list[Cell]]  # by the title of the method
+    costs: dict[str, str] = field(default_factory=dict)  # by the same, where they are compared too
 
     @property
     def seeds(self) -> int:
@@ -79,9 +81,20 @@ class Grid:
     def columns(self) -> list[str]:
         return [self.part.column(memory) for memory in self.part.memories]
 
+    @property
+    def head(self) -> list[str]:
+        return ["method", *([COSTS] if self.costs else []), *self.columns]
+
+    def lead(self, title: str) -> list[str]:
+        """What stands before the numbers of a method."""
+        return [title, *([self.costs[title]] if self.costs else [])]
+
 
 def grids(records: Records, part: Part, protocol: str) -> Iterator[Grid]:
-    """Accuracy and forgetting of a table; a method that has no runs there and none in print is left out."""
+    """Accuracy and forgetting of a table.
+
+    Beyond the paper, methods without runs are left out, and the others go by what a sample costs them.
+    """
     for classes, metric in product(part.classes_per_task, METRICS):
         rows = {
             title: [
@@ -97,15 +110,37 @@ def grids(records: Records, part: Part, protocol: str) -> Iterator[Grid]:
             ]
             for method, title in part.methods(classes).items()
         }
+        costs: dict[str, str] = {}
         if part.beyond:  # there is no promise of what will be run
             rows = {title: row for title, row in rows.items() if any(cell.ours for cell in row)}
-        yield Grid(part, classes, protocol, metric, rows)
+            multiples = _multiples(records, part, protocol, classes)
+            if all(row[0].method in multiples for row in rows.values()):
+                rows = dict(sorted(rows.items(), key=lambda item: multiples[item[1][0].method]))
+                costs = {title: _range(*multiples[row[0].method]) for title, row in rows.items()}
+        yield Grid(part, classes, protocol, metric, rows, costs)
+
+
+def _multiples(records: Records, part: Part, protocol: str, classes: int) -> dict[str, tuple[float, float]]:
+    """What a sample costs each method in floating-point operations, ER being 1: the least and the most of all M."""
+
+    def costs(method: str) -> list[float]:
+        found = (records.value(protocol, part.dataset, method, classes, m, "flops") for m in part.memories)
+        return [value.mean for value in found if value]
+
+    er = costs("er")
+    every = {method: [cost / er[0] for cost in costs(method)] for method in part.methods(classes)} if er else {}
+    return {method: (min(some), max(some)) for method, some in every.items() if some}
+
+
+def _range(low: float, high: float) -> str:
+    least, most = f"{low:.2f}", f"{high:.2f}"
+    return least if least == most else f"{least} to {most}"
 
 
 def text(grid: Grid) -> str:
     """For a terminal: ours, the difference to the paper, and the verdict; holes marked."""
-    lines = [["", *grid.columns]]
-    lines += [[title, *(_short(cell, grid.seeds) for cell in row)] for title, row in grid.rows.items()]
+    lines = [["", *grid.head[1:]]]
+    lines += [[*grid.lead(title), *(_short(cell, grid.seeds) for cell in row)] for title, row in grid.rows.items()]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     rows = ("  ".join(item.ljust(width) for item, width in zip(line, widths, strict=True)).rstrip() for line in lines)
     return "\n".join([grid.title, *rows])
@@ -125,10 +160,9 @@ def _ours(cell: Cell, seeds: int) -> str:
 
 def markdown(grid: Grid) -> str:
     """Ours, the paper's in brackets, and the verdict."""
-    head = ["method", *grid.columns]
-    lines = [head, ["---", *["---"] * len(grid.part.memories)]]
+    lines = [grid.head, ["---"] * len(grid.head)]
     for title, row in grid.rows.items():
-        lines.append([title, *(_whole(cell, grid.seeds) for cell in row)])
+        lines.append([*grid.lead(title), *(_whole(cell, grid.seeds) for cell in row)])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -144,16 +178,16 @@ def latex(grid: Grid) -> str:
     def value(text: str) -> str:
         return "--" if text in (HOLE, "–") else text.replace("±", "$\\pm$")
 
-    head = " & ".join(["", *(column.replace("M = ", "$M$ = ") for column in grid.columns)])
+    head = " & ".join(["", *(column.replace("M = ", "$M$ = ") for column in grid.head[1:])])
     lines = [
         f"% {grid.title}" + ("; first ours, below it the paper's" if grid.part.is_table else ""),
-        f"\\begin{{tabular}}{{l{'r' * len(grid.columns)}}}",
+        f"\\begin{{tabular}}{{l{'r' * len(grid.head[1:])}}}",
         "\\toprule",
         f"{head} \\\\",
         "\\midrule",
     ]
     for title, row in grid.rows.items():
-        lines.append(" & ".join([title, *(value(_ours(cell, grid.seeds)) for cell in row)]) + " \\\\")
+        lines.append(" & ".join([*grid.lead(title), *(value(_ours(cell, grid.seeds)) for cell in row)]) + " \\\\")
         if grid.part.is_table:
             printed_row = ["\\quad\\small paper", *(f"\\small {value(str(cell.paper or HOLE))}" for cell in row)]
             lines.append(" & ".join(printed_row) + " \\\\")
