@@ -79,7 +79,7 @@ def test_the_pictures_can_be_drawn_again(tmp_path: Path) -> None:
         assert (DOCS / path.name).exists()
 
 
-TABLE = "protocol,method,memory_per_class,seed,accuracy\n"
+TABLE = "protocol,method,classes_per_task,memory_per_class,seed,accuracy\n"
 
 
 def filled(name: str, results: Path, paper: Path | None = None) -> str:
@@ -89,13 +89,13 @@ def filled(name: str, results: Path, paper: Path | None = None) -> str:
 
 def test_numbers_that_are_not_there_are_said_to_be_so(tmp_path: Path) -> None:
     text = filled("ccp", tmp_path)
-    assert text.count("not measured yet") == 3
+    assert text.count("not measured yet") == 4 + 2  # tables, and the tuning on two data sets
     assert "|" not in text
     assert "passes 2 forward and 2 backward" in text  # counted, not measured
 
 
 def test_numbers_come_from_the_results(tmp_path: Path) -> None:
-    rows = "paper,ccp,20,0,0.3\npaper,ccp,20,1,0.4\njoint,ccp,100,0,0.5\npaper,er,20,0,0.9\n"
+    rows = "paper,ccp,1,20,0,0.3\npaper,ccp,1,20,1,0.4\njoint,ccp,1,100,0,0.5\npaper,er,1,20,0,0.9\n"
     (tmp_path / "table1.csv").write_text(TABLE + rows)
     paper = tmp_path / "paper.csv"
     header = "table,method,memory_per_class,metric,mean,std\n"
@@ -110,17 +110,20 @@ def test_numbers_come_from_the_results(tmp_path: Path) -> None:
 
 
 def test_a_run_without_a_memory_stands_for_every_memory(tmp_path: Path) -> None:
-    (tmp_path / "table2.csv").write_text(TABLE + "both,iid,-,0,0.62\n")
+    (tmp_path / "table2.csv").write_text(TABLE + "both,iid,2,-,0,0.62\n")
     assert filled("iid", tmp_path).count("62.0 (one run)") == 4
 
 
 def test_a_method_beyond_the_paper_has_a_table_of_its_own(tmp_path: Path) -> None:
-    rows = "both,patch-lda,20,0,0.68,1\nboth,patch-lda,20,0,0.7,2\n"
-    (tmp_path / "beyond.csv").write_text(TABLE.replace("\n", ",classes_per_task\n") + rows)
-    one, two = filled("patch-lda", tmp_path).split("**Two classes")
+    (tmp_path / "beyond.csv").write_text(TABLE + "both,patch-lda,1,20,0,0.68\nboth,patch-lda,2,20,0,0.7\n")
+    (tmp_path / "beyond100.csv").write_text(TABLE + "both,patch-lda,5,20,0,0.47\n")
+    text = filled("patch-lda", tmp_path)
+    one, two, hundred, five = re.split(r"\*\*(?:Two|One|Five) classe?s?", text)[1:]
     assert "68.0 (one run)" in one
     assert "70.0 (one run)" in two
-    assert "printed" not in one
+    assert "Split CIFAR-100, accuracy on the test set in per cent: not measured yet" in hundred
+    assert "47.0 (one run)" in five
+    assert "printed" not in text
 
 
 @pytest.mark.parametrize("name", methods())

@@ -8,6 +8,7 @@ import csv
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -21,10 +22,28 @@ from onebyone.options import describe
 
 ROOT = Path(__file__).parents[2]
 PAPER = ROOT / "src" / "onebyone" / "experiments" / "paper.csv"
-TABLES = {"table1": "One class a task (S = 1)", "table2": "Two classes a task (S = 2)"}
-STREAMS = {"table1": "1", "table2": "2"}  # classes per task, as records say it
+DATASETS = {"cifar10": "Split CIFAR-10", "cifar100": "Split CIFAR-100"}
 MEMORIES = (5, 20, 50, 100)
 HOLE = "not measured yet"
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a page: whose runs are in it, and which of the paper's it is, if any."""
+
+    dataset: str
+    classes_per_task: str  # as records say it
+    title: str
+    files: tuple[str, ...]
+    in_print: str = ""
+
+
+TABLES = (
+    Table("cifar10", "1", "One class a task (S = 1)", ("table1.csv", "beyond.csv"), "table1"),
+    Table("cifar10", "2", "Two classes a task (S = 2)", ("table2.csv", "beyond.csv"), "table2"),
+    Table("cifar100", "1", "One class a task (S = 1)", ("figure1.csv", "appendix.csv", "beyond100.csv")),
+    Table("cifar100", "5", "Five classes a task (S = 5)", ("figure1.csv", "appendix.csv", "beyond100.csv")),
+)
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
@@ -39,11 +58,12 @@ def complete(markdown: str, page: str, results: Path = ROOT / "results", paper: 
     name = page.removeprefix("methods/").removesuffix(".md")
     if name not in known:
         return markdown
-    numbers = [measured(name, part, results, paper) for part in TABLES]
+    numbers = [measured(name, place, results, paper) for place in TABLES]
+    tuned = [tuning(name, dataset, results / "tuning") for dataset in DATASETS]
     parts = {
         "summary": summary(name, known[name]),
         "options": options(known[name]),
-        "numbers": "\n\n".join([*numbers, tuning(name, results / "tuning" / "cifar10.csv"), cost(name)]),
+        "numbers": "\n\n".join([*numbers, *tuned, cost(name)]),
         "code": code(known[name]),
     }
     for part, text in parts.items():
@@ -72,20 +92,20 @@ def code(entry: Entry) -> str:
     return f"::: {entry.learner.__module__}.{entry.learner.__qualname__}\n    options: {settings}"
 
 
-def measured(name: str, part: str, results: Path, paper: Path) -> str:
-    """A table of the paper, from the record of runs, which may have holes; and what is printed there."""
+def measured(name: str, place: Table, results: Path, paper: Path) -> str:
+    """A table from the record of runs, which may have holes; and what the paper prints."""
     runs: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    beyond = [row for row in read(results / "beyond.csv", name) if row["classes_per_task"] == STREAMS[part]]
-    for row in (*read(results / f"{part}.csv", name), *beyond):
-        memories = MEMORIES if row["memory_per_class"] == "-" else [int(row["memory_per_class"])]
-        for memory in memories:
-            runs[row["protocol"]][memory].append(100 * float(row["accuracy"]))
+    for row in chain(*(read(results / file, name) for file in place.files)):
+        if row["classes_per_task"] == place.classes_per_task:
+            memories = MEMORIES if row["memory_per_class"] == "-" else [int(row["memory_per_class"])]
+            for memory in memories:
+                runs[row["protocol"]][memory].append(100 * float(row["accuracy"]))
     printed = {
         int(row["memory_per_class"]): f"{row['mean']} ± {row['std']}"
         for row in read(paper, name)
-        if (row["table"], row["metric"]) == (part, "accuracy")
+        if (row["table"], row["metric"]) == (place.in_print, "accuracy")
     }
-    heading = f"**{TABLES[part]}**, Split CIFAR-10, accuracy on the test set in per cent"
+    heading = f"**{place.title}**, {DATASETS[place.dataset]}, accuracy on the test set in per cent"
     if not runs and not printed:
         return f"{heading}: {HOLE}."
     rows = [
@@ -97,13 +117,13 @@ def measured(name: str, part: str, results: Path, paper: Path) -> str:
     return f"{heading}{'' if runs else f', here {HOLE}'}:\n\n" + table(("", *map(column, MEMORIES)), rows)
 
 
-def tuning(name: str, path: Path) -> str:
+def tuning(name: str, dataset: str, folder: Path) -> str:
     """What won on the held-out tenth of the training set, for each S."""
     found: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    for row in read(path, name):
+    for row in read(folder / f"{dataset}.csv", name):
         memory = json.loads(row["memory_per_class"]) or 0
         found[row["classes_per_task"]][row["options"]][memory].append(100 * float(row["accuracy"]))
-    heading = "**Tuning**, accuracy on a tenth of the training set that was held out from learning"
+    heading = f"**Tuning**, {DATASETS[dataset]}, accuracy on a tenth of the training set, held out from learning"
     if not found:
         return f"{heading}: {HOLE}."
     memories = sorted({memory for settings in found.values() for runs in settings.values() for memory in runs})
