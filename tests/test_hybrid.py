@@ -268,6 +268,14 @@ def test_a_classifier_has_one_memory_for_both(digits: Dataset, tmp_path: Path) -
     np.testing.assert_array_equal(other.predict_proba(x), clf.predict_proba(x))
 
 
+def test_fit_shows_the_network_a_sample_as_often_as_asked_and_the_statistics_once(digits: Dataset) -> None:
+    x, y = digits.train_x[:300].numpy(), digits.train_y[:300].tolist()
+    clf = OnlineClassifier("hybrid", memory="30KB", epochs=3).fit(x, y)
+    learner: Hybrid = clf._state.learner  # type: ignore[union-attr,assignment]
+    assert int(learner.network.counts.sum()) == 3 * 300
+    assert int(learner.statistics.moments.counts.sum()) == clf.n_samples_seen_ == 300
+
+
 def test_a_run_on_digits(digits: Dataset, onebyone: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = onebyone("run", "--method", "hybrid", "--memory-per-class", 50, "--set", "statistics_share=0.8")
     assert (code, err) == (0, "")

@@ -25,7 +25,7 @@ from onebyone.estimator.labels import Label, as_array, as_labels, in_order
 from onebyone.estimator.making import State, check_settings, make_learner, making, method_in_use, with_room
 from onebyone.estimator.samples import Layout, as_tensor
 from onebyone.estimator.turns import Turn, in_turn
-from onebyone.methods import AUTO, Options
+from onebyone.methods import AUTO
 from onebyone.seeding import generator
 
 Array = npt.NDArray[Any]
@@ -145,8 +145,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         state, x, slots = self._prepare(None, X, y)
         self._adopt(state, X, anew=True)
         order = generator(state.learner.seed, "fit")
-        for _ in range(self.epochs if isinstance(state.learner.options, Options) else 1):
-            self._learn(x, slots, torch.randperm(len(slots), generator=order))
+        for epoch in range(self.epochs):
+            self._learn(x, slots, torch.randperm(len(slots), generator=order), again=epoch > 0)
         return self
 
     def _prepare(
@@ -196,13 +196,13 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method_ = state.method
         self._state = state
 
-    def _learn(self, x: Tensor, slots: Tensor, order: Tensor) -> None:
+    def _learn(self, x: Tensor, slots: Tensor, order: Tensor, again: bool = False) -> None:
         learner = self._fitted().learner
         for index in order.to(x.device).split(int(self.batch_size)):  # torch takes no integers of numpy's
             batch, classes = x[index], slots[index]
             if learner.needs_boundaries and learner.observed.any() and not learner.observed[classes].all():
                 learner.end_task()  # a stream does not say where a task ends; a new class begins one
-            learner.observe(batch, classes)
+            (learner.repeat if again else learner.observe)(batch, classes)
             if self.autosave is not None:
                 self._autosave(len(index))
 

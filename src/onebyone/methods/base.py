@@ -112,6 +112,10 @@ class Learner(nn.Module, ABC, Generic[C]):
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
         """Learn from one batch, [n, *shape] and [n] on the learner's device; gives its loss."""
 
+    def repeat(self, x: Tensor, y: Tensor) -> Tensor:
+        """Learn again from samples that were observed before: for a network as for the first time."""
+        return self.observe(x, y)
+
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
         """[n, *shape] samples as they are stored -> [n, d] what the class scores are made from."""

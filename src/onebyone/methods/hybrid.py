@@ -93,6 +93,9 @@ class Hybrid(Learner[HybridOptions]):
         self.statistics.observe(x, y)
         return self.network.observe(x, y)
 
+    def repeat(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.network.repeat(x, y)
+
     def features(self, x: Tensor) -> Tensor:
         return torch.cat([self.statistics.features(x), self.network.features(x)], 1)
 

@@ -159,6 +159,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
             self.learn(x[early:], y[early:])
         return torch.zeros((), device=self.device)
 
+    def repeat(self, x: Tensor, y: Tensor) -> Tensor:
+        """Nothing: they are in the statistics, which would take them for so many more samples."""
+        return torch.zeros((), device=self.device)
+
     def waiting(self) -> tuple[Tensor, Tensor]:
         """Room for the first samples and their labels, in the memory of statistics that there are none of yet."""
         size, shape = math.prod(self.spec.shape), self.spec.shape
