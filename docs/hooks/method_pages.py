@@ -77,8 +77,8 @@ def overview(known: Mapping[str, Entry]) -> str:
 
 
 def summary(name: str, entry: Entry) -> str:
-    where = f"In the paper: {entry.section}. To run it: `onebyone run --method {name}`"
-    return f'!!! abstract "`{name}`"\n    {entry.summary}\n\n    {where}'
+    where = "Not in the paper" if entry.section == "not in the paper" else f"In the paper: {entry.section}"
+    return f'!!! abstract "`{name}`"\n    {entry.summary}\n\n    {where}. To run it: `onebyone run --method {name}`'
 
 
 def options(entry: Entry) -> str:
