@@ -392,8 +392,27 @@ def test_rounding_of_a_constant_is_no_unit() -> None:
     x[:, 0] = 0.3 + 1e-7 * (torch.arange(400) % 2)
     x[y > 0, 0] += x[y > 0, 1]
     learner = learn(make(VECTORS), x, y)
-    assert learner.extractor.get_buffer("deviation")[0] == 1
+    first, *others = learner.extractor.get_buffer("deviation").tolist()
+    assert min(others) <= first <= max(others)
     assert (learner.predict(x) == y).float().mean() > 0.9
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_what_the_first_class_lacks_has_the_unit_of_the_others(unit: float) -> None:
+    """Each class has a feature of its own, as texts have words, and the first class has none of the others'."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(4).repeat_interleave(300)
+    x = torch.cat([torch.randn(len(y), 20, generator=generator), 4.0 * (y[:, None] == torch.arange(4))], 1) * unit
+    learner = learn(make(Spec((24,), 4, torch.float32)), x[::2], y[::2])
+    assert (learner.predict(x[1::2]) == y[1::2]).float().mean() > 0.95
+
+
+def test_an_absurd_vector_among_the_first_is_no_measure() -> None:
+    x, y = vectors(1000)
+    expected = (learn(make(VECTORS), x, y).predict(x) == y).float().mean()
+    spoilt = x.clone()
+    spoilt[5] = 1e6
+    assert (learn(make(VECTORS), spoilt, y).predict(x) == y).float().mean() > expected - 0.05
 
 
 @pytest.mark.parametrize(("options", "stride"), [({}, 1), ({"budget": 2_000_000}, 2), ({"stride": 3}, 3)], ids=str)

@@ -77,6 +77,21 @@ def test_how_often_a_class_was_shown_of_late(samples: Callable[..., Any], few: D
     torch.testing.assert_close(learner.shown, before, rtol=0, atol=0.01)
 
 
+@pytest.mark.parametrize("policy", ["balanced", "reservoir"])
+def test_a_class_that_is_gone_is_no_adjusted_answer(digits: Dataset, policy: str) -> None:
+    """It is shown less and less, which would count for it more and more."""
+    learner = create("replay", digits.spec, memory_samples=4, memory_policy=policy, readout="adjusted")
+    for classes in range(5), range(5, 10):
+        x, y = (v[torch.isin(digits.train_y, torch.tensor(classes))] for v in (digits.train_x, digits.train_y))
+        for index in torch.arange(5 * 700).remainder(len(y)).split(5):
+            learner.observe(x[index], y[index])
+    kept = set(learner.memory.y[:4].tolist())
+    scores = learner.scores(digits.test_x)
+    assert {c for c in range(10) if (scores[:, c] > -torch.inf).all()} == kept | set(range(5, 10))
+    present = digits.test_y >= 5
+    assert (learner.predict(digits.test_x[present]) == digits.test_y[present]).float().mean() > 0.8
+
+
 def test_the_adjusted_answer(few: Dataset) -> None:
     """The head's scores less the logarithm of how often a class was shown of late."""
     adjusted, head = (taught(few, "replay", average=0.9, readout=readout) for readout in ("adjusted", "head"))

@@ -67,10 +67,12 @@ class BalancedReservoir(Memory):
         for order, (label, key) in enumerate(zip(y.split(1), keys.split(1), strict=True)):
             arrival = self.seen + order
             full = arrival >= self.capacity
-            # The newcomer stands in the blank row while the largest class, itself included, gives one up.
+            # The newcomer stands in the blank row while the largest class, itself included, gives one up; but if it is
+            # the only row of its class, another does, or a class would never come back to a memory of fewer rows.
             labels[self.capacity :], self.key[self.capacity :] = label, key
             self.held.index_add_(0, label, torch.ones_like(label))
-            largest = self.held.argmax(keepdim=True)
+            alone = (self.held[label] == 1).long()
+            largest = (2 * self.held).index_add_(0, label, -alone).argmax(keepdim=True)
             victim = self.key.masked_fill(labels != largest, 2.0).argmin(keepdim=True)
             self.held.index_add_(0, largest, -full.long().reshape(1))
             slot = victim.where(full, arrival)

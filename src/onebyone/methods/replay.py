@@ -17,6 +17,7 @@ from onebyone.methods.registry import register
 from onebyone.options import option
 
 RECENT = 0.99  # what is kept a step of how often each class was shown
+RARE = 0.01  # of what is shown: a class with less, and no sample in the memory, is gone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,4 +86,8 @@ class MixedReplay(LinearReplay[MixedReplayOptions]):
         if self.options.readout != "adjusted":
             return super().readout()
         prior = self.shown.clamp(min=1e-6).log()
-        return lambda features: self.logits(features) - prior
+        # A class that is gone is not shown, and the less it is shown the more it would be given, without end. As with
+        # class means it is no answer. (One that comes in may not be in a reservoir yet.)
+        kept = (self.one_hot(self.memory.y[:-1]) & self.memory.filled[:, None]).any(0)
+        gone = ~kept & (self.shown < RARE)
+        return lambda features: (self.logits(features) - prior).masked_fill(gone, float("-inf"))

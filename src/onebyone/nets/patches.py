@@ -17,6 +17,7 @@ CACHE = 8_000_000  # bytes of answers that a processor holds until they are aver
 ROUNDS = 10  # in which patches are gathered around filters
 FLOOR = 0.01  # of the variance of an image: flatter patches than that are mostly noise
 NEAR = 10.0  # units from its mean up to which a feature of a vector counts in full
+FAR = 20.0  # times the range of most first vectors, from their middle: farther ones do not say what the unit is
 REGULARISATION = 0.1  # of the whitening; normalised patches have variance 1
 
 
@@ -212,11 +213,19 @@ class Directions(nn.Module):
         self.thresholds.uniform_(-1, 1, generator=generator)
 
     def standardise(self, x: Tensor) -> None:
-        """Take zero and one from vectors [n, features]."""
-        deviation, mean = torch.std_mean(x.double(), 0, correction=0)
+        """Take zero and one from vectors [n, features].
+
+        A few that are far from all others are no measure: what lies beyond many times the range of most is taken for
+        its end. A feature that has not varied yet gets the unit that is usual among the others.
+        """
+        x = x.double().sort(0).values
+        low, middle, high = (x[int(share * (len(x) - 1))] for share in (0.1, 0.5, 0.9))
+        limit = (FAR * (high - low)).where(high > low, torch.inf)
+        deviation, mean = torch.std_mean(x.clamp(middle - limit, middle + limit), 0, correction=0)
         self.mean.copy_(mean)
         varies = deviation > 1e-5 * mean.abs()  # less is the rounding of a constant, which has no unit
-        self.deviation.copy_(deviation.where(varies, 1.0))
+        usual = deviation.where(varies, torch.nan).nanmedian().nan_to_num(1.0)
+        self.deviation.copy_(deviation.where(varies, usual))
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, features] -> [n, d] features."""
