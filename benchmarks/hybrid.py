@@ -1,12 +1,12 @@
 """How `hybrid` should divide its bytes and how much its network should count, on held-out data.
 
     python benchmarks/hybrid.py --data-dir DIR [--dataset cifar100] [--classes-per-task 1] [--device cuda]
-        [--memory 5 20 50 100] [--share 0.3 0.6 0.9] [--seed 0 1] [--set replay_size=30]
+        [--memory 5 20 50 100] [--share 0.3 0.6 0.9] [--seed 0 1] [--set replay_size=30] [--out FILE]
 
 Its two parts learn as each would alone, so a network and statistics are trained once for a share of the bytes and asked
 once; all weights of the network and all ways it can answer are then tried on what they said. Networks go side by side
 on a GPU, statistics take large batches. M stands for the bytes of M samples a class. Always examined on the held-out
-tenth of the training set. Every accuracy is a row of results/hybrid/held-out.csv; what is best on average is printed.
+tenth of the training set. Every accuracy is a row of a file; what is there is not done again. What is best is printed.
 `--samples` learns from fewer, to explore.
 """
 
@@ -29,7 +29,7 @@ from onebyone.engine.pack import Steps, pack
 from onebyone.methods.hybrid import Hybrid, HybridOptions
 from onebyone.options import parse
 
-RESULTS = Path(__file__).parent.parent / "results" / "hybrid"
+RESULTS = Path(__file__).parent.parent / "results" / "hybrid" / "held-out.csv"
 READOUTS = "ncm", "head", "adjusted"
 WEIGHTS = 0.0, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 5.0, 1e6  # the last is the network alone
 BATCH = 500  # of the statistics, which do not depend on it
@@ -46,17 +46,25 @@ def main() -> None:
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="options of hybrid")
     parser.add_argument("--samples", type=int, help="learn from about so many only")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
     arguments = parser.parse_args()
     data = load(arguments.dataset, arguments.data_dir).held_out()
     if arguments.samples:
         every = len(data.train_y) // arguments.samples
         data = replace(data, train_x=data.train_x[::every], train_y=data.train_y[::every])
     data = data.to(arguments.device)
-    rows: list[dict[str, Any]] = []
+    options = " ".join(arguments.set)
+    rows = [
+        row
+        for row in read(arguments.out)
+        if (row["dataset"], row["classes_per_task"]) == (data.name, arguments.classes_per_task)
+        and (row["samples"], row["options"]) == (len(data.train_y), options)
+    ]
+    known = {(row["M"], row["share"], row["seed"]) for row in rows}
 
     def done(name: str, found: list[dict[str, Any]]) -> None:
         rows.extend(found)
-        write(found)
+        write(found, arguments.out)
         best = max(found, key=lambda row: row["accuracy"])
         print(f"{name}: at best {best['accuracy']} ({best['readout']}, weight {best['weight']})", flush=True)
 
@@ -66,6 +74,7 @@ def main() -> None:
     runs = {
         f"M = {memory}, share {share}, seed {seed}": partial(learn, data, arguments, memory, share, seed)
         for memory, share, seed in product(arguments.memory, arguments.share, arguments.seed)
+        if (memory, share, seed) not in known
     }
     pack(runs, 1 if data.train_x.device.type == "cpu" else 16, done, failed)
     for memory in (*arguments.memory, None):
@@ -113,9 +122,19 @@ def best(rows: list[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(f"{fmean(cells[cell]):.2f} share {cell[0]} {cell[1]} weight {cell[2]};" for cell in order)
 
 
-def write(rows: list[dict[str, Any]]) -> None:
-    RESULTS.mkdir(parents=True, exist_ok=True)
-    path = RESULTS / "held-out.csv"
+def read(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    texts, whole = ("dataset", "options", "readout"), ("classes_per_task", "M", "seed", "samples", "bytes", "kept")
+    with path.open(newline="") as file:
+        return [
+            {name: text if name in texts else int(text) if name in whole else float(text) for name, text in row.items()}
+            for row in csv.DictReader(file)
+        ]
+
+
+def write(rows: list[dict[str, Any]], path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     fresh = not path.exists()
     with path.open("a", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")

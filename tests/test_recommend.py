@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from onebyone import OnlineClassifier, Spec, UsageError
+from onebyone import OnlineClassifier, Spec, UsageError, create, load
 from onebyone.experiments.recommend import SPECS, Advice, Known, Question, commands, gather, packaged, recommend, to_csv
 
 Call = Callable[..., tuple[int, str, str]]
@@ -241,3 +241,24 @@ def test_statistics_are_quoted_of_the_stream_that_was_asked_for() -> None:
     question = Question(1_000_000, CIFAR, "cifar10")
     assert "one class at a time, it reached 44.1" in recommend(question, [five, one]).sentence
     assert "5 classes at a time, it reached 44.2" in recommend(question, [five]).sentence
+
+
+@pytest.mark.parametrize("damage", [lambda text: text[:-100], lambda text: text.replace("memory_bytes", "bytes"), None])
+def test_a_damaged_record_is_named(damage: Callable[[str], str] | None, tmp_path: Path) -> None:
+    text = (Path(__file__).parents[1] / "results" / "beyond.csv").read_text()
+    (tmp_path / "beyond.csv").write_bytes(damage(text).encode() if damage else b"protocol\n\xff\n")
+    with pytest.raises(UsageError, match="beyond.csv is damaged .*; restore it"):
+        gather(tmp_path)
+
+
+def test_the_command_keeps_to_the_bytes() -> None:
+    spec = load("digits").spec
+    question = Question(1200, spec, "digits")
+    assert "--memory-per-class 1" in commands(Advice("replay", 1200, ""), question)[0]
+    assert create("replay", spec, memory_per_class=1).memory_bytes <= 1200
+    assert len(commands(Advice("replay", 760, ""), question)) == 1  # no whole sample of every class fits
+
+
+def test_more_classes_a_task_than_there_are_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"--classes-per-task is 20; with 10 classes it must lie in 1\.\.10"):
+        recommend(Question(10_000, load("digits").spec, "digits", classes_per_task=20), [])

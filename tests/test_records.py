@@ -259,3 +259,11 @@ def test_the_first_runs_can_still_be_read() -> None:
     assert len(made.rows) == 6
     assert list(made.environments.values()) == [{"type": "cuda", "data": "a38905a0"}]
     assert replace(found[0], environment={}) == found[0]
+
+
+@pytest.mark.parametrize(("name", "content"), [("table1.csv", ""), ("settings.json", "[]"), ("table1.csv", "\xff")])
+def test_a_damaged_file_is_named(name: str, content: str, tmp_path: Path) -> None:
+    write(from_results(results(PARTS[:1]), PARTS), tmp_path, PARTS)
+    (tmp_path / name).write_text(content, encoding="latin-1")
+    with pytest.raises(UsageError, match=f"{name} is damaged .*; restore it"):
+        read(tmp_path, PARTS)

@@ -216,7 +216,11 @@ def test_where_the_curves_end(study: Study) -> None:
 def test_how_many_seeds_there_are_is_said_above_the_tally(seeds: int) -> None:
     made = from_results(results(PARTS[:1], seeds=seeds) if seeds else [], PARTS)
     study = Study(made, PARTS, ("paper", "joint"), "")
-    words = ["In per cent", "In per cent, of one seed", "In per cent, mean ± standard deviation over 2 seeds"]
+    words = [
+        "In per cent",
+        "In per cent, of one seed",
+        "In per cent, mean ± standard deviation (with the number of runs as divisor) over 2 seeds",
+    ]
     text, page = markdown(study), html(study)
     assert f"\n{words[seeds]}; in brackets" in text.split("| protocol |")[0]
     assert f"{words[seeds]}. A cell is" in page.split('class="tiles"')[0]

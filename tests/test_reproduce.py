@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from made_up import result
+from made_up import result, results
 from onebyone import UsageError
 from onebyone.cli import reproduce as commands
-from onebyone.experiments import comparison, paper
+from onebyone.experiments import RunConfig, comparison, paper
 from onebyone.experiments import reproduce as module
 from onebyone.experiments.grid import plan
 from onebyone.experiments.paper import BEYOND, PARTS, Part, methods_of
@@ -104,7 +104,7 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
     study = Study(made, wide, ("paper", "joint"), command="again")
     assert not study.grids
     by_protocol = {grid.protocol: grid for grid in study.beyond if grid.metric == "accuracy"}
-    assert list(by_protocol["paper"].rows) == list(by_protocol["joint"].rows) == ["fine-tuning", "ER", "patch-lda"]
+    assert list(by_protocol["paper"].rows) == list(by_protocol["joint"].rows) == ["patch-lda", "fine-tuning", "ER"]
     for cell in (cell for grid in by_protocol.values() for row in grid.rows.values() for cell in row):
         assert cell.ours is not None
         assert (cell.ours.runs, cell.paper, cell.verdict) == (2, None, "not printed")
@@ -275,6 +275,18 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
     code, _, err = onebyone("report", "reproduction", "--records", "kept")  # below it lie the older runs, too
     assert (code, err) == (0, said)
     assert read(Path("kept"), SMALL) == newer
+
+
+def test_one_run_with_other_settings_does_not_take_the_place_of_all_seeds_on_record(onebyone: Call) -> None:
+    part = Part("beyond-quick", "Equal bytes", "cifar10-quick", (1,), (5,), beyond=True)
+    write(from_results(results([part], ["joint"]), [part]), Path("kept"), [part])
+    config = RunConfig(method="patch-lda", dataset=part.dataset, memory_per_class=5, options={"shrinkage": 0.5})
+    Path("runs/one").mkdir(parents=True)
+    Path("runs/one/result.json").write_text(result(config, 0.5).to_json())
+    before = Path("kept/beyond-quick.csv").read_bytes()
+    code, _, err = onebyone("report", "kept", "runs", "--records", "kept")
+    assert (code, Path("kept/beyond-quick.csv").read_bytes()) == (2, before)
+    assert "patch-lda on cifar10-quick (S = 1, M = 5) has 2 runs on record, and 1 with other settings" in err
 
 
 def test_what_tune_found_is_used(onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -142,7 +142,8 @@ def cost(name: str) -> str:
     passes = f"{found.forward_passes:g} forward and {found.backward_passes:g} backward"
     size = f"{found.network_bytes / 1e6:.1f} MB of network and {found.memory_bytes / 1e6:.1f} MB of memory (M = 20)"
     work = f"{found.flops / 1e9:.2f} GFLOP"
-    return f"**Cost** on images of CIFAR-10, for each incoming one: passes {passes}, {work}; in all {size}."
+    where = "on images of CIFAR-10, with the defaults, for each incoming one"
+    return f"**Cost** {where}: passes {passes}, {work}; in all {size}."
 
 
 def column(memory: int) -> str:

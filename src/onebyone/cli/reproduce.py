@@ -106,7 +106,8 @@ def report_command(
         check_page(out)
     found = collect(folders)
     if keep is not None:
-        found, replaced = records.keep(found, keep, EVERYTHING)
+        added_to = keep.resolve() in [folder.resolve() for folder in folders]  # then nothing should get lost there
+        found, replaced = records.keep(found, keep, EVERYTHING, lose=not added_to)
         _say(replaced)
     parts = _shown(found)
     rows = found.of(parts).rows

@@ -7,6 +7,7 @@ anew.
 from __future__ import annotations
 
 import csv
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
@@ -100,6 +101,11 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
     sample = question.spec.sample_bytes
     if question.bytes < sample:
         raise UsageError(f"--bytes is {size(question.bytes)}, and one sample has {size(sample)}; give more")
+    if question.classes_per_task > question.spec.num_classes:
+        raise UsageError(
+            f"--classes-per-task is {question.classes_per_task}; with {question.spec.num_classes} classes it must lie "
+            f"in 1..{question.spec.num_classes}"
+        )
     if question.compute is not None and not question.compute > 0:
         raise UsageError(f"--compute is {question.compute}; it must be above 0")
     place = question.dataset if question.dataset in SPECS else _alike(question.spec)
@@ -136,7 +142,10 @@ def recommend(question: Question, known: Sequence[Known]) -> Advice:
 
 def _limit(question: Question, spec: Spec) -> float:
     """The operations that may be spent on such a sample."""
-    return float("inf") if question.compute is None else question.compute * measure_cost(create("er", spec)).flops
+    if question.compute is None:
+        return float("inf")
+    # A thousandth more is the same: with as many samples a step, heads differ by less than that.
+    return 1.001 * question.compute * measure_cost(create("er", spec)).flops
 
 
 def _by_rule(question: Question) -> str:
@@ -174,8 +183,8 @@ def commands(advice: Advice, question: Question) -> list[str]:
     tuned = winner(name, question.dataset, question.classes_per_task) if question.dataset else {}
     best = {**tuned, **advice.options}
     lines = []
-    per_class = advice.bytes // (spec.sample_bytes + 8) // spec.num_classes  # a label has 8 bytes
     has_budget = issubclass(method(name).options, BudgetOptions)
+    per_class = 0 if has_budget else _samples(name, spec, advice.bytes)
     if question.dataset and (has_budget or per_class):
         words = ["onebyone run", f"--method {name}", f"--dataset {question.dataset}"]
         if question.classes_per_task != 1:
@@ -190,6 +199,12 @@ def commands(advice: Advice, question: Question) -> list[str]:
     if question.dataset and spec.augmentation.flip:  # which the classifier is not told by the images
         given += ', augment="crop+flip"'
     return [*lines, f'OnlineClassifier("{name}", memory="{advice.bytes}B"{given})']
+
+
+def _samples(name: str, spec: Spec, budget: int) -> int:
+    """How many samples of each class a method can keep in so many bytes, with all that it keeps beside them."""
+    most = budget // spec.sample_bytes // spec.num_classes
+    return bisect_right(range(1, most + 1), budget, key=lambda m: create(name, spec, memory_per_class=m).memory_bytes)
 
 
 def size(count: int) -> str:
@@ -242,12 +257,15 @@ def gather(folder: Path) -> list[Known]:
     """
     numbers: dict[Key, dict[bool, list[float]]] = defaultdict(lambda: {True: [], False: []})
     flops: dict[Key, float] = {}
-    for row in (row for path in sorted(folder.glob("*.csv")) for row in _rows(path) if "protocol" in row):
-        if int(row["memory_bytes"]):
-            passes = PROTOCOLS.get(row["protocol"], "")
-            key = row["dataset"], int(row["classes_per_task"]), row["method"], int(row["memory_bytes"]), passes
-            numbers[key][False].append(100 * float(row["accuracy"]))
-            flops[key] = float(row["flops"])
+    for path in sorted(folder.glob("*.csv")):
+        try:
+            for row in (row for row in _rows(path) if "protocol" in row and int(row["memory_bytes"])):
+                passes = PROTOCOLS.get(row["protocol"], "")
+                key = row["dataset"], int(row["classes_per_task"]), row["method"], int(row["memory_bytes"]), passes
+                numbers[key][False].append(100 * float(row["accuracy"]))
+                flops[key] = float(row["flops"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise UsageError(f"{path} is damaged ({error}); restore it or delete it") from None
     on_record = set(numbers)
     for held_out, name in ((False, "test.csv"), (True, "held-out.csv")):
         for row in (row for row in _rows(folder / "statistics" / name) if not row["options"]):

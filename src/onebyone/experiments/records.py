@@ -174,7 +174,10 @@ def read(folder: Path, parts: Iterable[Part]) -> Records:
         if path.exists():
             with path.open(newline="") as file:
                 try:
-                    rows += [_row(line) for line in csv.DictReader(file)]
+                    lines = csv.DictReader(file)
+                    rows += [_row(line) for line in lines]
+                    if not lines.fieldnames:
+                        raise ValueError("it is empty")
                 except (ValueError, TypeError, KeyError) as error:
                     raise UsageError(f"{path} is damaged ({error}); restore it or delete it") from None
     # As they would be written now: a version with more options than that which wrote them finds the same settings.
@@ -184,11 +187,20 @@ def read(folder: Path, parts: Iterable[Part]) -> Records:
     return _tidy(rows, settings, _read_json(folder / ENVIRONMENTS))
 
 
-def keep(newer: Records, folder: Path, parts: Sequence[Part]) -> tuple[Records, list[Record]]:
-    """Add records to those of a folder, one process at a time: all that are there now, and the rows they replaced."""
+def keep(newer: Records, folder: Path, parts: Sequence[Part], lose: bool = True) -> tuple[Records, list[Record]]:
+    """Add records to those of a folder, one process at a time: all that are there now, and the rows they replaced.
+
+    Unless it may ``lose`` any, what would leave a cell with fewer runs than it has is refused.
+    """
     with sole_use(folder, wait=True):
         known = read(folder, parts)
         found = known.merged(newer)
+        for cell, rows in known.cells.items():
+            if not lose and len(found.cells[cell]) < len(rows):
+                raise UsageError(
+                    f"{rows[0].place} has {len(rows)} runs on record, and {len(found.cells[cell])} with other settings "
+                    "would take their place; leave the folder of those out, or delete the rows of the record first"
+                )
         write(found, folder, parts)
     left = {(row.cell, row.seed, row.settings, row.accuracy) for row in found.rows}
     return found, [row for row in known.rows if (row.cell, row.seed, row.settings, row.accuracy) not in left]
@@ -309,6 +321,8 @@ def _row(line: Mapping[str, str]) -> Record:
 def _read_json(path: Path) -> dict[str, dict[str, Any]]:
     try:
         found: dict[str, dict[str, Any]] = json.loads(path.read_text()) if path.exists() else {}
+        if not isinstance(found, dict):
+            raise ValueError("it is no object")
         return found
     except ValueError as error:
         raise UsageError(f"{path} is damaged ({error}); restore it") from None

@@ -131,7 +131,8 @@ def _fill(template: str, study: Study, **more: Any) -> str:
 def _over(grids: Sequence[Grid]) -> str:
     """What the numbers of some tables are taken over: as many seeds as the fullest cell has."""
     seeds = max((grid.seeds for grid in grids), default=0)
-    return {0: "", 1: ", of one seed"}.get(seeds, f", mean ± standard deviation over {seeds} seeds")
+    spread = f", mean ± standard deviation (with the number of runs as divisor) over {seeds} seeds"
+    return {0: "", 1: ", of one seed"}.get(seeds, spread)
 
 
 def _dataset(name: str) -> str:

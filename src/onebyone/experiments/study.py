@@ -55,6 +55,11 @@ class Study:
         """The tables at equal bytes, as far as there is something in them."""
         return [grid for grid in self._grids(part for part in self.parts if part.beyond) if grid.rows]
 
+    @property
+    def compares_costs(self) -> bool:
+        """Whether the tables beyond the paper say what a sample costs: a multiple of what it costs ER."""
+        return any(grid.costs for grid in self.beyond)
+
     def _grids(self, parts: Iterable[Part]) -> list[Grid]:
         return [
             grid
