@@ -247,7 +247,7 @@ def test_statistics_are_quoted_of_the_stream_that_was_asked_for() -> None:
 def test_a_damaged_record_is_named(damage: Callable[[str], str] | None, tmp_path: Path) -> None:
     text = (Path(__file__).parents[1] / "results" / "beyond.csv").read_text()
     (tmp_path / "beyond.csv").write_bytes(damage(text).encode() if damage else b"protocol\n\xff\n")
-    with pytest.raises(UsageError, match="beyond.csv is damaged .*; restore it"):
+    with pytest.raises(UsageError, match=r"beyond.csv is damaged .*; restore it"):
         gather(tmp_path)
 
 
