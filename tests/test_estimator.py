@@ -4,7 +4,7 @@ import pickle
 import sys
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
@@ -116,6 +116,42 @@ def test_a_copy_has_a_turn_of_its_own(digits: Dataset) -> None:
     for copy in (deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):
         with state.turn, ThreadPoolExecutor(1) as threads:
             threads.submit(copy.predict, digits.test_x[:5]).result(timeout=60)
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda clf: pickle.loads(pickle.dumps(clf)).n_samples_seen_,
+        lambda clf: deepcopy(clf).n_samples_seen_,
+        lambda clf: clf.n_samples_seen_,
+        lambda clf: clf.nbytes,
+    ],
+    ids=["pickle", "copy", "n_samples_seen_", "nbytes"],
+)
+def test_what_is_asked_while_another_thread_teaches_waits(ask: Callable[[OnlineClassifier], int]) -> None:
+    x, y = vectors(30)
+    clf = OnlineClassifier("ccp", memory=20).partial_fit(x, y)
+    assert clf._state is not None
+    with ThreadPoolExecutor(1) as threads:
+        with clf._state.turn:  # as a call has that goes on
+            answer = threads.submit(ask, clf)
+            wait([answer], timeout=0.3)
+            assert not answer.done()
+            clf.partial_fit(x, y).partial_fit(x[:20], [f"new {label}" for label in range(20)])
+        assert answer.result(timeout=60) == ask(clf)  # of the end, and of no moment in between
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_copied_or_pickled_is_nobody_elses(name: str) -> None:
+    """It is read after the turn is over, when the classifier may be learning again."""
+    x, y = vectors(40)
+    clf = OnlineClassifier(name).partial_fit(x, y)
+    given, before = clf.__getstate__(), state_of(clf)
+    clf.partial_fit(x[::-1], y[::-1])
+    copy = OnlineClassifier()
+    copy.__setstate__(given)
+    assert state_of(copy) == before != state_of(clf)
+    assert state_of(copy.partial_fit(x[::-1], y[::-1])) == state_of(clf)
 
 
 @pytest.mark.parametrize(("parameter", "value"), [("encoder", "conv"), ("freeze_encoder", True)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 from math import prod
 from numbers import Integral
@@ -290,11 +291,13 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         export(Path(path), self._fitted(), self._columns)
 
     @property
+    @in_turn
     def nbytes(self) -> int:
         """Bytes of everything it keeps; a saved file has this size."""
         return persistence.size(self._fitted(), self.get_params(deep=False), self._feature_names())
 
     @property
+    @in_turn
     def n_samples_seen_(self) -> int:
         """How many samples were learnt; where to go on in a stream, after loading."""
         return int(self._fitted().learner.counts.sum())
@@ -345,9 +348,16 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         assert self._state is not None
         return self._state
 
+    @in_turn
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: all but the folder of autosave, which stays with this one."""
-        return {name: value for name, value in super().__getstate__().items() if name not in ("_home", "_unsaved")}
+        """For copies and pickles: all but the folder of autosave, which stays with this one.
+
+        They are made after the turn is over, so the learner given out is one that nobody else teaches.
+        """
+        given = {name: value for name, value in super().__getstate__().items() if name not in ("_home", "_unsaved")}
+        if self._state is not None:
+            given["_state"] = replace(self._state, learner=deepcopy(self._state.learner), turn=Turn())
+        return given
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
