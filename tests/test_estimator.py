@@ -64,6 +64,27 @@ def vectors(count: int, seed: int = 0) -> tuple[Any, list[str]]:
 # What may come in
 
 
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("name", NAMES)
+def test_gradients_that_are_switched_off(name: str, mode: Callable[[], Any], tmp_path: Path) -> None:
+    """As whoever serves answers does: it learns all the same, and so does what is made, copied or loaded there."""
+    x, y = vectors(60)
+
+    def taught(clf: OnlineClassifier, x: Any) -> OnlineClassifier:
+        return clf.partial_fit(x, y).partial_fit(x[:20], [f"new {label}" for label in range(20)])  # with more room
+
+    with mode():
+        tensor = torch.tensor(x, dtype=torch.float32)
+        clf = OnlineClassifier(name).partial_fit(tensor, y).fit(tensor, y)
+        clf.predict(tensor)
+        clf.save(tmp_path / "file")
+        others = [OnlineClassifier.load(tmp_path / "file"), deepcopy(clf), pickle.loads(pickle.dumps(clf))]
+        taught(clf, tensor)
+    expected = taught(OnlineClassifier(name).fit(x, y), x).decision_function(x)
+    for each in (clf, *(taught(other, tensor) for other in others)):
+        np.testing.assert_array_equal(each.decision_function(x), expected)
+
+
 def test_labels_that_are_tensors() -> None:
     x, _ = vectors(3)
     clf = OnlineClassifier().partial_fit(x, [torch.tensor(2), torch.tensor(1), torch.tensor(2)])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from math import prod
@@ -30,6 +31,16 @@ from onebyone.methods import AUTO
 from onebyone.seeding import generator
 
 Array = npt.NDArray[Any]
+
+
+@contextmanager
+def learning() -> Iterator[None]:
+    """Gradients as torch has them at first, whatever the caller has switched off to answer faster.
+
+    A learner that is made in inference mode could never learn.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
 
 
 class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -135,19 +146,21 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @in_turn
     def partial_fit(self, X: Any, y: Any = None, classes: Iterable[Label] | None = None) -> Self:
         """Learn these samples, once and in this order, on top of all before; ``classes`` announces some to come."""
-        state, x, slots = self._prepare(self._state, X, y, classes)
-        self._adopt(state, X)
-        self._learn(x, slots, torch.arange(len(slots)))
+        with learning():
+            state, x, slots = self._prepare(self._state, X, y, classes)
+            self._adopt(state, X)
+            self._learn(x, slots, torch.arange(len(slots)))
         return self
 
     @in_turn
     def fit(self, X: Any, y: Any = None) -> Self:
         """Forget everything, then learn these samples in random order, a network ``epochs`` times."""
-        state, x, slots = self._prepare(None, X, y)
-        self._adopt(state, X, anew=True)
-        order = generator(state.learner.seed, "fit")
-        for epoch in range(self.epochs):
-            self._learn(x, slots, torch.randperm(len(slots), generator=order), again=epoch > 0)
+        with learning():
+            state, x, slots = self._prepare(None, X, y)
+            self._adopt(state, X, anew=True)
+            order = generator(state.learner.seed, "fit")
+            for epoch in range(self.epochs):
+                self._learn(x, slots, torch.randperm(len(slots), generator=order), again=epoch > 0)
         return self
 
     def _prepare(
@@ -268,7 +281,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         path = Path(path)
         file = path / persistence.FILE if path.is_dir() else path
-        state, parameters, names = persistence.read(file, cls._get_param_names(), encoder, device)
+        with learning():
+            state, parameters, names = persistence.read(file, cls._get_param_names(), encoder, device)
         classifier = cls(**parameters)
         if path.is_dir():  # a file from elsewhere never says where to write
             classifier.autosave = classifier._home = str(path)
@@ -358,6 +372,12 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._state is not None:
             given["_state"] = replace(self._state, learner=deepcopy(self._state.learner), turn=Turn())
         return given
+
+    def __setstate__(self, given: dict[str, Any]) -> None:
+        super().__setstate__(given)
+        if torch.is_inference_mode_enabled() and self._state is not None:  # in which what was copied cannot learn
+            with learning():
+                self._state = replace(self._state, learner=deepcopy(self._state.learner))
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
