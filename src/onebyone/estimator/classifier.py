@@ -23,7 +23,7 @@ from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.export import export
-from onebyone.estimator.labels import Label, as_array, as_labels, in_order
+from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, in_order
 from onebyone.estimator.making import State, check_settings, make_learner, making, method_in_use, with_room
 from onebyone.estimator.samples import Layout, as_tensor
 from onebyone.estimator.turns import Turn, in_turn
@@ -246,6 +246,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of samples it gets right."""
         labels, answers = as_labels(y), self.predict(X).tolist()
+        check_comparable(labels, answers)
         if len(labels) != len(answers):
             raise UsageError(f"X has {len(answers)} samples and y has {len(labels)} labels; give one label a sample")
         right = [answer == label for answer, label in zip(answers, labels, strict=True)]

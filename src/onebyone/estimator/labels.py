@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,7 @@ def as_labels(y: Any, known: Sequence[Label] = ()) -> list[Label]:
     labels = list(y) if isinstance(y, (list, tuple)) else _column(y)
     labels = [_plain(label) for label in labels]
     kinds = {type(label) for label in labels} | {type(label) for label in known[:1]}
-    if len(kinds) > 1:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise UsageError(f"y has labels of different types ({names}); give all of them one type")
+    _check_one(kinds)
     if kinds == {float} and not all(float.is_integer(label) for label in labels):  # type: ignore[arg-type]
         raise UsageError("Unknown label type: continuous. y has labels that are not whole numbers; name the classes")
     try:
@@ -41,6 +40,20 @@ def as_labels(y: Any, known: Sequence[Label] = ()) -> list[Label]:
     except TypeError:
         raise UsageError(f"y has labels of type {type(labels[0]).__name__}, which cannot be hashed") from None
     return labels
+
+
+def check_comparable(labels: Sequence[Label], known: Sequence[Label]) -> None:
+    """Refuse labels that equal no known one by their type, as texts and numbers. 1.0 and 1 are equal.
+
+    >>> check_comparable([1.0, 7.0], [0, 1])
+    >>> check_comparable(["1", "7"], [0, 1])
+    Traceback (most recent call last):
+        ...
+    onebyone.errors.UsageError: y has labels of different types (int, str); give all of them one type
+    """
+    kinds = {type(label) for label in (*labels[:1], *known[:1])}
+    if not all(issubclass(kind, Number) for kind in kinds):
+        _check_one(kinds)
 
 
 def as_array(labels: Sequence[Label]) -> npt.NDArray[Any]:
@@ -96,6 +109,12 @@ def from_json(found: Any) -> Label:
         case {"tuple": [*parts]}:
             return tuple(from_json(part) for part in parts)
     raise UsageError(f"{found!r} is no label")
+
+
+def _check_one(kinds: set[type]) -> None:
+    if len(kinds) > 1:
+        names = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise UsageError(f"y has labels of different types ({names}); give all of them one type")
 
 
 def _plain(label: Any) -> Label:
