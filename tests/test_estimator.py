@@ -366,13 +366,23 @@ def test_numbers_of_any_unit_are_learnt(name: str) -> None:
         assert clf.score(x * factor + 5 * factor, y) > 0.9
 
 
-@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
+@pytest.mark.parametrize("name", NAMES)
 def test_fit_begins_anew_and_partial_fit_goes_on(name: str) -> None:
     x, y = vectors(60)
     clf = OnlineClassifier(name).partial_fit(x, ["other"] * 60).fit(x, y)
     assert "other" not in clf.classes_
     assert state_of(clf)["tensors"] == state_of(OnlineClassifier(name).fit(x, y))["tensors"]
-    assert clf.partial_fit(x, y).n_samples_seen_ == 60 * ((clf.epochs if name == "ccp" else 1) + 1)
+    assert clf.n_samples_seen_ == 60  # however often it was shown them
+    assert clf.partial_fit(x, y).n_samples_seen_ == 2 * 60
+
+
+def test_epochs_are_steps_of_a_network() -> None:
+    x, y = vectors(60)
+    few, many = (OnlineClassifier("ccp", epochs=epochs).fit(x, y)._state for epochs in (1, 4))
+    assert few is not None
+    assert many is not None
+    assert (int(few.learner.steps), int(many.learner.steps)) == (6, 24)
+    assert torch.equal(few.learner.counts, many.learner.counts)
 
 
 def test_statistics_see_a_sample_once_in_fit(digits: Dataset) -> None:
@@ -426,6 +436,41 @@ def test_integers_of_numpy_are_integers(tmp_path: Path) -> None:
     loaded = OnlineClassifier.load(tmp_path / "file")
     assert loaded.get_params() == first.get_params()
     assert state_of(loaded)["tensors"] == state_of(first)["tensors"]
+
+
+# Scoring
+
+
+@pytest.mark.parametrize(
+    ("learnt", "asked", "names"),
+    [
+        ([0, 1], ["0", "1"], "int, str"),
+        (["0", "1"], [0, 1], "int, str"),
+        ([0, 1], np.array(["0", "1"]), "int, str"),
+        ([0, 1], [("0",), ("1",)], "int, tuple"),
+    ],
+)
+def test_a_score_of_labels_that_no_answer_can_equal_is_refused(learnt: Any, asked: Any, names: str) -> None:
+    clf = OnlineClassifier().partial_fit(np.eye(2), learnt)
+    with pytest.raises(UsageError, match=rf"y has labels of different types \({names}\); give all of them one type"):
+        clf.score(np.eye(2), asked)
+    with pytest.raises(UsageError, match=rf"y has labels of different types \({names}\)"):
+        clf.partial_fit(np.eye(2), asked)
+
+
+@pytest.mark.parametrize(
+    ("learnt", "asked", "expected"),
+    [
+        ([0, 1], [0.0, 1.0], 1.0),
+        ([0.0, 1.0], [0, 1], 1.0),
+        ([0, 1], [False, True], 1.0),
+        ([0, 1], torch.tensor([0, 7]), 0.5),
+        (["a", "b"], ["never seen", "b"], 0.5),
+        (["a", "b"], ["never seen", "nor this"], 0.0),
+    ],
+)
+def test_a_score_of_numbers_of_another_type_and_of_labels_never_seen(learnt: Any, asked: Any, expected: float) -> None:
+    assert OnlineClassifier().partial_fit(np.eye(2), learnt).score(np.eye(2), asked) == expected
 
 
 # Memory

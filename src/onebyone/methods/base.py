@@ -113,8 +113,11 @@ class Learner(nn.Module, ABC, Generic[C]):
         """Learn from one batch, [n, *shape] and [n] on the learner's device; gives its loss."""
 
     def repeat(self, x: Tensor, y: Tensor) -> Tensor:
-        """Learn again from samples that were observed before: for a network as for the first time."""
-        return self.observe(x, y)
+        """Learn again from samples that were observed before: for a network as for the first time, but not counted."""
+        counts = self.counts.clone()
+        loss = self.observe(x, y)
+        self.counts.copy_(counts)
+        return loss
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
