@@ -366,6 +366,45 @@ def test_numbers_of_any_unit_are_learnt(name: str) -> None:
         assert clf.score(x * factor + 5 * factor, y) > 0.9
 
 
+@pytest.mark.parametrize("given", [np.asarray, torch.tensor, lambda x: x.tolist(), lambda x: list(torch.tensor(x))])
+def test_columns_that_float32_would_round_away_are_warned_of(given: Callable[[Any], Any]) -> None:
+    y = np.arange(60) % 2
+    x = np.random.default_rng(0).normal(size=(60, 4)) + 20 * y[:, None]
+    moved = x + np.array([0, 1.7e9, 0, 0])
+    clf = OnlineClassifier().partial_fit(given(x), y)
+    for call in (lambda: clf.partial_fit(given(moved), y), lambda: clf.predict(given(moved))):
+        with pytest.warns(UserWarning, match=r"\(column 1\), .* float32, .*; subtract a fixed offset") as warned:
+            call()
+        assert [each.filename for each in warned] == [__file__]
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.uint32, np.int64, np.uint64, np.float64])
+def test_large_numbers_that_differ_little(kind: type) -> None:
+    """The differences of integers are exact, however large these are."""
+    largest = 2**50 if kind is np.float64 else np.iinfo(kind).max
+    with pytest.warns(UserWarning, match=r"column 0, 2\)"):
+        as_tensor(np.array([[largest - 100, 1, largest - 1000], [largest, 1000, largest]], kind))
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        [[1.7e9, 1.0]],
+        [[1.7e9, 1.0], [1.7e9, 2.0]],
+        [[0.1 + 0.2, 1.0], [0.3, 2.0]],  # constants that were computed
+        [[0, -(2**62)], [2**40, 2**62]],
+        [[1.0, 1.0], [1.0001, 2.0]],
+        np.float32([[1e9, 1.0], [1e9 + 64, 1.0]]),  # there is nothing left to lose
+        np.int16([[32767, 1], [32766, 1]]),
+        torch.tensor([[1e9, 1.0]], dtype=torch.float64),
+        np.full((2, 3, 3), 1e9) + np.arange(18).reshape(2, 3, 3),  # no columns
+    ],
+    ids=str,
+)
+def test_numbers_that_float32_tells_apart_or_that_are_the_same(x: Any) -> None:
+    as_tensor(x)  # a warning would be an error
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_fit_begins_anew_and_partial_fit_goes_on(name: str) -> None:
     x, y = vectors(60)

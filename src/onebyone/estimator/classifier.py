@@ -48,8 +48,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays, tensors or
     lists of PIL images; one kind a classifier. Bytes (uint8) are kept as bytes and scaled, other numbers are used as
-    they are (vectors are standardised by their mean and spread so far, unless another encoder is given). Labels are of
-    any hashable type, all of one. ``classes_`` is what is known so far, sorted where labels can be.
+    float32 (vectors are standardised by their mean and spread so far, unless another encoder is given), which is why
+    timestamps want an offset subtracted. Labels are of any hashable type, all of one. ``classes_`` is what is known so
+    far, sorted where labels can be.
 
     A call that is refused changes nothing. It raises a ValueError; only samples that are sparse, or no numbers at
     all, are a TypeError, as everywhere in scikit-learn.

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from sklearn.utils import check_array
 from torch import Tensor
 
 from onebyone.errors import UsageError
 
+Array = npt.NDArray[Any]
 Axes = Literal["vector", "gray", "first", "last"]  # what one sample is; of an image with channels, where these stand
 DTYPES = {"uint8": torch.uint8, "float32": torch.float32}
 MOST = 2**26  # values of a sample that is read from a file
+WIDE = (torch.float64, torch.int32, torch.int64)  # of which float32 may lose digits
 FEW = 4  # an axis of at most so many is taken for channels: gray, gray and alpha, colour, colour and alpha
 
 
@@ -121,14 +125,38 @@ def as_tensor(X: Any, estimator: object = None) -> Tensor:
         _check_alike({tuple(x.shape) for x in X})
         X = torch.stack(tuple(X))
     if isinstance(X, Tensor):
-        return _checked(X)
+        x = _checked(X)
+        if X.dim() == 2 and X.dtype in WIDE:
+            _warn_of_lost_digits(*(bound.cpu().numpy() for bound in X.detach().aminmax(dim=0)))
+        return x
     if isinstance(X, (list, tuple)) and len(X) and hasattr(X[0], "__array_interface__"):  # arrays, images of PIL
         X = _stacked(X)
     dtype = None if getattr(X, "dtype", None) == np.uint8 else np.float32
     with np.errstate(over="ignore"):  # a number too large for float32 is refused, not warned of
         array = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=estimator)
+    given = np.asarray(X)
+    if given.ndim == 2 and given.dtype.kind in "iuf" and not np.can_cast(given.dtype, np.float32):
+        _warn_of_lost_digits(given.min(0), given.max(0))
     usable = array.flags.writeable and all(stride >= 0 for stride in array.strides)  # torch takes no other
     return torch.from_numpy(array if usable else array.copy())
+
+
+def _warn_of_lost_digits(low: Array, high: Array) -> None:
+    """Say so of columns, from ``low`` to ``high``, that differ by so little of their size that float32 rounds it away.
+
+    What differs by a few roundings of float64 is a constant that was computed.
+    """
+    first, last = low.astype(np.float64), high.astype(np.float64)
+    spread, largest = last - first, np.maximum(abs(first), abs(last))
+    noise = 2.0**-46 if low.dtype.kind == "f" else 0.0
+    lost = (high > low) & (spread >= noise * largest) & (spread < 2.0**-16 * largest)
+    if lost.any():
+        columns = ", ".join(map(str, lost.nonzero()[0][:3]))
+        warnings.warn(
+            f"X has large values that differ little (column {columns}), and they are used as float32, which keeps 7 "
+            "digits; subtract a fixed offset from them first",
+            stacklevel=6,
+        )
 
 
 def _stacked(images: Any) -> Any:
