@@ -532,6 +532,30 @@ def test_a_memory_by_size_is_as_large_as_fits(digits: Dataset, name: str, policy
     assert 20_000 - row < learner.memory.nbytes <= 20_000
 
 
+def test_a_memory_by_size_that_classes_make_larger_is_warned_of() -> None:
+    """DER++ keeps a number of each class with each sample."""
+    x = np.random.default_rng(0).normal(size=(300, 16))
+    clf = OnlineClassifier("der++", memory="60KB").partial_fit(x[:16], range(16))
+    with pytest.warns(
+        UserWarning, match=r"memory is '60KB', and room for 512 classes makes it [\d,]+ bytes; "
+    ) as warned:
+        clf.partial_fit(x, range(300))
+    (warning,) = warned
+    assert clf._state is not None
+    assert f"{clf._state.learner.memory_bytes:,} bytes" in str(warning.message)
+    assert clf._state.learner.memory_bytes > 10 * 60_000
+    assert warning.filename == __file__
+    clf.partial_fit(x, range(300))  # a warning would be an error: it has not grown again
+
+
+@pytest.mark.parametrize(
+    ("name", "memory"), [("der++", 200), ("ccp", "60KB"), ("replay", "60KB"), ("hybrid", "8MB"), ("auto", "8MB")]
+)
+def test_a_memory_that_classes_make_hardly_larger_is_not_warned_of(name: str, memory: int | str) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 16))
+    OnlineClassifier(name, memory=memory).partial_fit(x, range(300))  # a warning would be an error
+
+
 # Encoders
 
 

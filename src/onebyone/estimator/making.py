@@ -137,6 +137,7 @@ def with_room(state: State, classes: int) -> AnyLearner:
     except UsageError:  # where twice the room does not fit, what is needed may
         learner = _grown(state, classes)
     _warn_of_lost_filters(state, learner)
+    _warn_of_more_bytes(state, learner)
     return learner
 
 
@@ -162,6 +163,17 @@ def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
         warnings.warn(
             f"memory is {state.parameters['memory']!r}, and room for {learner.spec.num_classes} classes leaves "
             f"{has} of {with_few} filters, so that answers get worse; begin anew with more",
+            stacklevel=6,
+        )
+
+
+def _warn_of_more_bytes(state: State, learner: AnyLearner) -> None:
+    """Say so when what is kept with a sample, a number of each class, makes the memory larger than was asked for."""
+    memory = state.parameters["memory"]
+    if isinstance(memory, str) and learner.memory_bytes > 1.1 * number_of_bytes(memory, "memory"):
+        warnings.warn(
+            f"memory is {memory!r}, and room for {learner.spec.num_classes} classes makes it "
+            f"{learner.memory_bytes:,} bytes; begin anew with less if that is too much",
             stacklevel=6,
         )
 
