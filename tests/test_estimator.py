@@ -768,7 +768,7 @@ def test_what_learner_it_is_must_not_change_on_the_way() -> None:
         clf.partial_fit(*GOOD)
     assert state_of(clf) == before
     clf.set_params(method="ccp", memory=20, batch_size=2).partial_fit(*GOOD)
-    assert clf.set_params(method="er").fit(*GOOD).n_samples_seen_ == 18
+    assert clf.set_params(method="er").fit(*GOOD).n_samples_seen_ == 6
 
 
 def test_nothing_is_answered_before_anything_is_learnt() -> None:
