@@ -144,12 +144,13 @@ def as_tensor(X: Any, estimator: object = None) -> Tensor:
 def _warn_of_lost_digits(low: Array, high: Array) -> None:
     """Say so of columns, from ``low`` to ``high``, that differ by so little of their size that float32 rounds it away.
 
-    What differs by a few roundings of float64 is a constant that was computed.
+    What differs by a few roundings of float64 is a constant that was computed. A batch of a slow stream may differ by
+    less than all of it, so that only what keeps less than four bits in float32 is spoken of.
     """
     first, last = low.astype(np.float64), high.astype(np.float64)
     spread, largest = last - first, np.maximum(abs(first), abs(last))
     noise = 2.0**-46 if low.dtype.kind == "f" else 0.0
-    lost = (high > low) & (spread >= noise * largest) & (spread < 2.0**-16 * largest)
+    lost = (high > low) & (spread >= noise * largest) & (spread < 2.0**-20 * largest)
     if lost.any():
         columns = ", ".join(map(str, lost.nonzero()[0][:3]))
         warnings.warn(
