@@ -1,6 +1,7 @@
 """Statistics that do not depend on the order of the stream, and the classifier that follows from them."""
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
@@ -395,6 +396,16 @@ def test_rounding_of_a_constant_is_no_unit() -> None:
     first, *others = learner.extractor.get_buffer("deviation").tolist()
     assert min(others) <= first <= max(others)
     assert (learner.predict(x) == y).float().mean() > 0.9
+
+
+def test_a_copy_answers_the_same_and_carries_no_solution() -> None:
+    x, y = vectors(400)
+    learner = learn(make(VECTORS), x, y)
+    expected = learner.scores(x)
+    copy = deepcopy(learner)
+    assert not hasattr(copy, "solution")
+    assert torch.equal(copy.scores(x), expected)
+    assert torch.equal(learner.scores(x), expected)
 
 
 @pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -114,7 +114,12 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     @property
     def memory_bytes(self) -> int:
+        """Of what is kept; what an answer is computed with is found again from that."""
         return nbytes(self.extractor, self.moments)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: without the solution, which may be larger than all else."""
+        return {name: value for name, value in self.__dict__.items() if name != "solution"} | {"solved": -1}
 
     def wake(self, keys: object = None) -> None:
         """Begin where a loaded state ends."""
