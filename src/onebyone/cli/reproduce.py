@@ -56,8 +56,10 @@ def reproduce_command(
     replaced: list[Record] = []
     failed: dict[str, Failed] = {}
     if from_ is not None:
-        elsewhere = device != "auto"
-        _runs_nothing(seeds=seeds, method=method, winners=winners, device=elsewhere, data_dir=data_dir, jobs=jobs)
+        elsewhere = None if device == "auto" else device
+        _runs_nothing(
+            seeds=seeds, method=method or None, winners=winners, device=elsewhere, data_dir=data_dir, jobs=jobs
+        )
         found = collect([from_])
         if not found.of(parts).rows:
             raise UsageError(f"there is no run of {target} in {from_}; make some: onebyone reproduce {target}")
@@ -128,7 +130,7 @@ def report_command(
 
 def _runs_nothing(**options: object) -> None:
     """Refuse what is for runs beside --from, which would ignore it."""
-    if given := [f"--{name.replace('_', '-')}" for name, value in options.items() if value]:
+    if given := [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]:
         raise UsageError(f"--from shows what is on record and runs nothing; leave {', '.join(given)} out")
 
 
