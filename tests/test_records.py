@@ -122,7 +122,6 @@ def test_records_wait_for_who_writes_them(tmp_path: Path) -> None:
         {"batch_size": 5},
         {"dataset": "cifar100"},
         {"memory_per_class": 7},
-        {"method": "er-aml"},
         {"classes_per_task": 5},
         {"stream": "blurry:share=0.3"},
         {"options": {"memory_samples": 50}},
@@ -131,6 +130,12 @@ def test_records_wait_for_who_writes_them(tmp_path: Path) -> None:
 )
 def test_only_runs_of_the_paper_are_recorded(other: dict[str, object]) -> None:
     assert from_results([result(config(**other), 0.2)], (*PARTS[:2], FURTHER[0])) == Records()
+
+
+def test_what_the_paper_calls_inapplicable_is_recorded_beyond_it() -> None:
+    runs = [result(config(method="er-aml", options={"passes": passes}), 0.2) for passes in ("separate", "joint")]
+    assert from_results(runs, PARTS) == Records()
+    assert [(row.method, row.protocol) for row in from_results(runs, FURTHER).rows] == [("er-aml", "joint")]
 
 
 def test_a_method_of_ones_own_is_none_of_the_paper() -> None:

@@ -47,6 +47,8 @@ def test_targets_and_protocols() -> None:
         parts_of("tabel1")
     with pytest.raises(UsageError, match="unknown protocol 'papers'"):
         protocols_of("papers")
+    with pytest.raises(UsageError, match="compared with joint passes only"):
+        protocols_of("paper", parts_of("beyond"))
     with pytest.raises(UsageError, match="seeds is 0; it must be at least 1"):
         configs(PARTS, ["paper"], 0)
 
@@ -77,7 +79,7 @@ def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_runs_beyond_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Statistics replay nothing, so once for both protocols; what replays, only in the joint one."""
+    """Compared in the joint protocol only; ER-AML and ER-ACE with one class a task too."""
     monkeypatch.setattr(module, "winner", lambda *place: {})
     runs = plan(configs(parts_of("beyond"), ("paper", "joint"), 5), "cpu").values()
     own = Counter((c.dataset, c.method, c.options.get("passes")) for c in runs if c.method in BEYOND)
@@ -86,6 +88,9 @@ def test_runs_beyond_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="patch-lad"):
         configs(parts_of("beyond"), ("joint",), 1, ["patch-lad"])
     cells = 5 * 2 * 4  # seeds, S, M
+    asymmetric = {c.classes_per_task for c in runs if c.method == "er-aml"}
+    assert asymmetric == {1, 2, 5}
+    assert {c.options.get("passes") for c in runs} == {"joint", None}
     assert own == {
         (dataset, *how): cells
         for dataset in ("cifar10", "cifar100")
@@ -97,20 +102,20 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
     """Runs on digits, and what the terminal, the page and the text say of them."""
     wide = (Part("beyond", "Equal bytes: digits", "digits", (5,), (20, 40), beyond=True),)
     monkeypatch.setattr(module, "winner", lambda name, *place: {} if name == "patch-lda" else {"encoder": "mlp"})
+    monkeypatch.setattr(paper, "MORE_CLASSES", {"finetune": "fine-tuning", "er": "ER"})
     monkeypatch.setattr(paper, "BEYOND", {"patch-lda": "patch-lda"})
     monkeypatch.setitem(paper.BYTES, "digits", 640)
     made, _, failed = reproduce(wide, tmp_path, seeds=2, device="cpu", jobs=1, everything=wide)
     assert not failed
     study = Study(made, wide, ("paper", "joint"), command="again")
     assert not study.grids
-    by_protocol = {grid.protocol: grid for grid in study.beyond if grid.metric == "accuracy"}
-    assert list(by_protocol["paper"].rows) == list(by_protocol["joint"].rows) == ["patch-lda", "fine-tuning", "ER"]
-    for cell in (cell for grid in by_protocol.values() for row in grid.rows.values() for cell in row):
+    (grid,) = (grid for grid in study.beyond if grid.metric == "accuracy")
+    assert grid.protocol == "joint"
+    assert list(grid.rows) == ["patch-lda", "fine-tuning", "ER"]
+    for cell in (cell for row in grid.rows.values() for cell in row):
         assert cell.ours is not None
         assert (cell.ours.runs, cell.paper, cell.verdict) == (2, None, "not printed")
-    statistics = [grid.rows["patch-lda"] for grid in by_protocol.values()]
-    assert statistics[0] == statistics[1]
-    text = comparison.text(by_protocol["joint"])
+    text = comparison.text(grid)
     assert "Equal bytes: digits, 5 classes per task, accuracy" in text
     assert "M = 20, 13 KB" in text
     assert "patch-lda" in markdown(study)

@@ -49,7 +49,8 @@ def reproduce_command(
     Leaves records (CSV), a page, figures and tables. After Ctrl-C or a crash,
     the same command goes on where it was.
     """
-    parts, protocols = parts_of(target, quick), protocols_of(protocol)
+    parts = parts_of(target, quick)
+    protocols = protocols_of(protocol, parts)
     count = seeds if seeds is not None else 1 if quick else 5
     page = out / "report.html"
     check_page(page)
@@ -116,7 +117,7 @@ def report_command(
     study = Study(
         found.of(parts),
         parts,
-        protocols_of("both"),
+        protocols_of("both", parts),
         command=_again(found, parts, "all", "both"),
         tried=[entry for folder in folders for entry in read_tried(folder / "tried.yaml")],
     )

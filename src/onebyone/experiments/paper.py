@@ -69,7 +69,13 @@ class Part:
 
     def methods(self, classes_per_task: int) -> dict[str, str]:
         """Names and titles of those compared."""
-        return methods_of(classes_per_task) | (BEYOND if self.beyond else {})
+        if self.beyond:  # all that runs: with one class a task, ER-AML and ER-ACE learn from their memory
+            return MORE_CLASSES | BEYOND
+        return methods_of(classes_per_task)
+
+    def compares_in(self, protocol: str) -> bool:
+        """Whether its tables have numbers in a protocol: those beyond the paper are of joint passes, which all have."""
+        return not self.beyond or protocol != "paper"
 
     def column(self, memory_per_class: int) -> str:
         """What stands above the numbers of a memory.

@@ -239,6 +239,7 @@ def _as_in_the_paper(config: Mapping[str, Any]) -> bool:
 def _belongs(row: Record, part: Part) -> bool:
     return (
         row.dataset == part.dataset
+        and part.compares_in(row.protocol)
         and row.method in part.methods(row.classes_per_task)
         and row.classes_per_task in part.classes_per_task
         and row.memory_per_class in (None, *part.memories)

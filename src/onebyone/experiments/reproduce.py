@@ -11,7 +11,7 @@ from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
 from onebyone.experiments import records
 from onebyone.experiments.config import RunConfig
-from onebyone.experiments.paper import BEYOND, FURTHER, PARTS, Part, quick
+from onebyone.experiments.paper import FURTHER, PARTS, Part, quick
 from onebyone.experiments.records import PROTOCOLS, Record, Records
 from onebyone.experiments.run import RESULT
 from onebyone.experiments.sweep import Watcher, sweep
@@ -42,15 +42,18 @@ def parts_of(target: str, small: bool = False) -> tuple[Part, ...]:
     return tuple(part for part in EVERYTHING if part.in_print in TARGETS[target] and part.is_quick == small)
 
 
-def protocols_of(name: str) -> tuple[str, ...]:
-    """``paper``, ``joint``, or ``both`` of them.
+def protocols_of(name: str, parts: Sequence[Part] = PARTS) -> tuple[str, ...]:
+    """``paper``, ``joint``, or ``both`` of them, as far as there are numbers of some parts in them.
 
-    >>> protocols_of("both")
-    ('paper', 'joint')
+    >>> protocols_of("both"), protocols_of("both", parts_of("beyond"))
+    (('paper', 'joint'), ('joint',))
     """
     if name not in (*PROTOCOLS, "both"):
         raise unknown("protocol", name, (*PROTOCOLS, "both"))
-    return tuple(PROTOCOLS) if name == "both" else (name,)
+    asked = tuple(PROTOCOLS) if name == "both" else (name,)
+    if not (found := tuple(one for one in asked if any(part.compares_in(one) for part in parts))):
+        raise UsageError("what goes beyond the paper is compared with joint passes only; use --protocol joint")
+    return found
 
 
 def configs(
@@ -78,10 +81,10 @@ def configs(
         for seed in range(seeds)
         for part in parts
         for protocol in protocols
+        if part.compares_in(protocol)
         for classes in part.classes_per_task
         for memory in part.memories
         for name in part.methods(classes)
-        if name not in BEYOND or protocol != "paper" or "passes" not in _own_options(name)
     ]
     known = {config.method for config in every}
     for name in only:

@@ -65,6 +65,7 @@ class Study:
             grid
             for part in parts
             for protocol in self.protocols
+            if part.compares_in(protocol)
             for grid in comparison.grids(self.records, part, protocol)
         ]
 
