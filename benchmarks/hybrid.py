@@ -1,7 +1,7 @@
 """How `hybrid` should divide its bytes and how much its network should count, on held-out data.
 
     python benchmarks/hybrid.py --data-dir DIR [--dataset cifar100] [--classes-per-task 1] [--device cuda]
-        [--memory 5 20 50 100] [--share 0.3 0.6 0.9] [--seed 0 1] [--set replay_size=30] [--out FILE]
+        [--memory 5 20 50 100] [--share 0.3 0.6 0.9] [--seed 0 1] [--set replay_size=28] [--out FILE]
 
 Its two parts learn as each would alone, so a network and statistics are trained once for a share of the bytes and asked
 once; all weights of the network and all ways it can answer are then tried on what they said. Networks go side by side

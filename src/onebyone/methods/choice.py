@@ -17,13 +17,13 @@ ENOUGH = 8_000_000
 def choose(spec: Spec, budget: int, *, network: bool = False) -> str:
     """The method for samples of this kind, of which ``budget`` bytes may be kept; ``network``: it has to have one.
 
-    As measured, one class at a time. Statistics win wherever they fit: on CIFAR-10 with every size of memory, on
-    CIFAR-100 up to 6 MB, beyond which ``hybrid`` is ahead by less than a point for 20 times the work
-    (results/beyond*.csv), on digits, and on average over eight sets of vectors (results/auto.csv, made by
+    As measured, one class at a time. Statistics win wherever they fit: on CIFAR-10 with every size of memory (with 3 MB
+    ``hybrid`` draws level), on CIFAR-100 up to 6 MB, beyond which ``hybrid`` is ahead by less than a point for 20 times
+    the work (results/beyond*.csv), on digits, and on average over eight sets of vectors (results/auto.csv, made by
     benchmarks/auto.py). With a memory as small as 1 KB, ``replay`` is ahead of CCP and ER on average, by a little.
     Where a network is wanted it is ahead of them, and by far if that is frozen. Trained on digits alone, a network is
-    better off with ER-ACE; of all that have one, ``replay`` is ahead on CIFAR-100, and on CIFAR-10 from 20 images a
-    class on, far ahead from 50 on.
+    better off with ER-ACE; of all that have nothing else, ``replay`` is ahead on CIFAR-100, and on CIFAR-10 from 50
+    images a class on.
 
     >>> choose(Spec((3, 32, 32), 10), 1_000_000), choose(Spec((3, 32, 32), 10), 1_000_000, network=True)
     ('patch-lda', 'replay')
