@@ -5,13 +5,16 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 DOCS_STAMP := .venv/.installed-docs
 
-.PHONY: demo test lint types format docs clean
+.PHONY: demo test test-slow lint types format docs clean
 
 demo: $(STAMP)
 	$(BIN)/onebyone demo
 
 test: $(STAMP) lint types
 	$(BIN)/pytest -n auto
+
+test-slow: $(STAMP)
+	$(BIN)/pytest -n auto -m slow
 
 lint: $(STAMP)
 	$(BIN)/ruff check

@@ -26,10 +26,10 @@ from onebyone import Dataset, create, methods
 from onebyone.data import CropFlip
 from onebyone.engine import Captured, Eager, choose_device, pack
 from onebyone.evaluation import Result
-from onebyone.experiments import Listener, RunConfig
-from onebyone.experiments.paper import MORE_CLASSES
-from onebyone.experiments.run import Run, stop_signal
 from onebyone.methods import Options, method
+from onebyone.paper.printed import MORE_CLASSES
+from onebyone.runs import Listener, RunConfig
+from onebyone.runs.run import Run, stop_signal
 
 device = choose_device("cuda")
 started = time.perf_counter()

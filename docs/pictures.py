@@ -1,6 +1,6 @@
 """Draw the pictures of docs/setting.md, from digits and the library itself: python docs/pictures.py
 
-The other two are made by `onebyone demo` (anytime.png) and `onebyone streams --picture docs/streams.png`.
+`onebyone demo` draws the remaining one, anytime.png.
 """
 
 from copy import deepcopy
@@ -8,18 +8,29 @@ from pathlib import Path
 from statistics import fmean
 
 import torch
+from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from torch import Tensor
 
 import onebyone
-from onebyone import memory
-from onebyone.experiments import RunConfig, run
+from onebyone import memory, streams
+from onebyone.runs import RunConfig, run
 
 HERE = Path(__file__).parent
 DATA = onebyone.load("digits")
 GRAY = "#555555"
+SHOWN = (
+    ("class-incremental", "one class after another"),
+    ("blurry:share=0.3", "a share of the samples strays to other tasks"),
+    ("gaussian:width=1", "classes come and go"),
+    ("returning:periods=3", "every class comes back"),
+    ("class-incremental:imbalance=20", "some classes are rare"),
+    ("iid", "all classes at any time"),
+)
+CLASSES, SAMPLES = 10, 1200  # of each class
+INTERVALS = 120  # of time, in which arrivals are counted
 
 
 def figure(title: str, size: tuple[float, float]) -> Figure:
@@ -108,6 +119,40 @@ def draw_passes(axes: Axes, seeds: range) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def count_arrivals(stream: streams.Stream, y: Tensor, num_classes: int) -> Tensor:
+    """[intervals, classes] how many samples of each class arrive in each interval of time."""
+    labels = y[torch.cat([task.indices for task in stream.tasks])]
+    return torch.stack([torch.bincount(part, minlength=num_classes) for part in labels.tensor_split(INTERVALS)])
+
+
+def draw_streams(path: Path) -> None:
+    """Six streams of ten classes with as many samples each, as a picture."""
+    y = torch.arange(CLASSES).repeat_interleave(SAMPLES)
+    made = figure("How ten classes arrive", (11, 6.6))
+    for axes, (text, sentence) in zip(made.subplots(2, 3).flat, SHOWN, strict=True):
+        draw_ridges(axes, count_arrivals(streams.create(text, y, CLASSES), y, CLASSES))
+        axes.set_title(f"--stream {text}", loc="left", fontsize=10, fontweight="bold", pad=18)
+        axes.text(0, 1.02, sentence, transform=axes.transAxes, fontsize=9, color="#555555")
+    made.savefig(path, dpi=130)
+
+
+def draw_ridges(axes: Axes, counts: Tensor) -> None:
+    """A ridge for each class, the first on top; as high as the share of samples that are of this class."""
+    share = counts / counts.sum(1, keepdim=True)
+    for label in range(CLASSES):
+        ground = CLASSES - 1 - label
+        colour = colormaps["viridis"](label / CLASSES)
+        axes.fill_between(range(INTERVALS), ground, ground + 0.92 * share[:, label], color=colour, step="mid", lw=0)
+        axes.axhline(ground, color="#dddddd", linewidth=0.6, zorder=0)
+    axes.set_xlim(0, INTERVALS - 1)
+    axes.set_ylim(0, CLASSES)
+    axes.set_xticks([0.1 * INTERVALS, 0.9 * INTERVALS], ["first sample", "last sample"], color="#555555", fontsize=8)
+    axes.set_yticks([CLASSES - 0.5 - label for label in range(CLASSES)], [str(label) for label in range(CLASSES)])
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+
+
 if __name__ == "__main__":
     draw_memory(HERE / "memory.png")
     draw_batchnorm(HERE / "batchnorm.png")
+    draw_streams(HERE / "streams.png")

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 import onebyone
-from onebyone.experiments import RunConfig, run
+from onebyone.runs import RunConfig, run
 
 
 def make_pictures(folder: Path) -> None:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from onebyone.experiments import RunConfig, run
 from onebyone.methods import ReplayOptions, register
 from onebyone.methods.base import Encoded
 from onebyone.methods.heads import LinearReplay
 from onebyone.options import option
+from onebyone.runs import RunConfig, run
 from onebyone.testing import check_learner
 
 

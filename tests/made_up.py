@@ -5,10 +5,10 @@ from dataclasses import asdict
 from typing import Any
 
 from onebyone.evaluation import Cost, Result, metrics
-from onebyone.experiments import RunConfig
-from onebyone.experiments.grid import plan
-from onebyone.experiments.paper import Part, printed
-from onebyone.experiments.reproduce import configs
+from onebyone.paper.printed import Part, printed
+from onebyone.paper.reproduce import configs
+from onebyone.runs import RunConfig
+from onebyone.runs.grid import plan
 
 MACHINE = {"device": "a made-up machine", "onebyone": "0", "torch": "0", "python": "0"}
 

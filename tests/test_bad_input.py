@@ -16,8 +16,8 @@ from safetensors.torch import load_file, save_file
 
 from onebyone import methods
 from onebyone.evaluation import Result
-from onebyone.experiments import RunConfig, run
 from onebyone.methods import Options
+from onebyone.runs import RunConfig, run
 
 Call = Callable[..., tuple[int, str, str]]
 Refuse = Callable[..., str]

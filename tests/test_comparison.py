@@ -3,9 +3,9 @@ from dataclasses import replace
 import pytest
 
 from made_up import results
-from onebyone.experiments.comparison import Cell, grids, latex, markdown, text
-from onebyone.experiments.paper import FURTHER, PARTS, Value
-from onebyone.experiments.records import Records, from_results
+from onebyone.paper.comparison import Cell, grids, latex, markdown, text
+from onebyone.paper.printed import FURTHER, PARTS, Value
+from onebyone.paper.records import Records, from_results
 
 
 def cell(paper: tuple[float, float], ours: tuple[float, float], metric: str = "accuracy") -> Cell:

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create
 from onebyone.engine.static import blank_batch, shapes_only
-from onebyone.experiments import RunConfig, run
 from onebyone.methods import grown
 from onebyone.methods.hybrid import TEMPERATURE, Hybrid
+from onebyone.runs import RunConfig, run
 from onebyone.testing.watch import NoLooking
 
 DIGITS, VECTORS = Spec((1, 8, 8), 10), Spec((20,), 4, torch.float32)

@@ -20,7 +20,8 @@ ORDER = [
     ["methods"],
     ["engine"],
     ["evaluation", "estimator", "testing"],
-    ["experiments"],
+    ["runs"],
+    ["paper"],
     ["cli"],
     ["__main__"],
 ]

@@ -14,12 +14,12 @@ import yaml
 
 from onebyone import OnlineClassifier, UsageError, class_incremental, create, load
 from onebyone.evaluation import Result
-from onebyone.experiments import Listener, RunConfig, run
-from onebyone.experiments.grid import expand
-from onebyone.experiments.run import folder_name
-from onebyone.experiments.sweep import sweep
 from onebyone.methods import ReplayOptions, find, methods, register, registry
 from onebyone.methods.er import ER
+from onebyone.runs import Listener, RunConfig, run
+from onebyone.runs.grid import expand
+from onebyone.runs.run import folder_name
+from onebyone.runs.sweep import sweep
 from onebyone.testing import check_learner
 
 Call = Callable[..., tuple[int, str, str]]

@@ -3,8 +3,8 @@ from collections import Counter
 
 import pytest
 
-from onebyone.experiments.paper import FILE, PARTS, Value, methods_of, printed, quick
 from onebyone.methods import methods
+from onebyone.paper.printed import FILE, PARTS, Value, methods_of, printed, quick
 
 TABLES = {part.name: part for part in PARTS if part.is_table}
 

@@ -17,12 +17,12 @@ from onebyone import Dataset, Spec, UsageError, create
 from onebyone.data import CropFlip
 from onebyone.engine.static import obstacle
 from onebyone.evaluation import measure_cost
-from onebyone.experiments.config import RunConfig
-from onebyone.experiments.run import run
 from onebyone.methods.patch_lda import PatchLDA, oracle_shrinkage
 from onebyone.nets import Directions, Patches
 from onebyone.nets.leaves import dead_leaves
 from onebyone.nets.patches import FLOOR, MOST_PATCHES, PICTURES, REGULARISATION, clusters, cosines
+from onebyone.runs.config import RunConfig
+from onebyone.runs.run import run
 
 VECTORS = Spec((20,), 4, torch.float32)
 

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from made_up import result, results
 from onebyone import UsageError
 from onebyone.evaluation import Result
-from onebyone.experiments import RunConfig, records
-from onebyone.experiments.files import sole_use
-from onebyone.experiments.paper import FURTHER, PARTS, Value, quick
-from onebyone.experiments.records import Records, from_results, keep, read, write
 from onebyone.files import whole
+from onebyone.paper import records
+from onebyone.paper.printed import FURTHER, PARTS, Value, quick
+from onebyone.paper.records import Records, from_results, keep, read, write
+from onebyone.runs import RunConfig
+from onebyone.runs.files import sole_use
 
 TABLE1 = PARTS[:1]
 

@@ -14,13 +14,13 @@ from PIL import Image
 
 from made_up import results
 from onebyone import UsageError
-from onebyone.experiments.figures import COLOURS, KINDS, MARKS, Heat, Panel, Place, against_bytes, places
-from onebyone.experiments.interactive import SYMBOLS, chart
-from onebyone.experiments.paper import PARTS, TITLES, methods_of, quick
-from onebyone.experiments.pictures import save
-from onebyone.experiments.records import Records, from_results, read, write
-from onebyone.experiments.report import SECTIONS, html, markdown, publish
-from onebyone.experiments.study import FIGURES, Study, read_tried
+from onebyone.paper.figures import COLOURS, KINDS, MARKS, Heat, Panel, Place, against_bytes, places
+from onebyone.paper.interactive import SYMBOLS, chart
+from onebyone.paper.pictures import save
+from onebyone.paper.printed import PARTS, TITLES, methods_of, quick
+from onebyone.paper.records import Records, from_results, read, write
+from onebyone.paper.report import SECTIONS, html, markdown, publish
+from onebyone.paper.study import FIGURES, Study, read_tried
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 

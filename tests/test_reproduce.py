@@ -11,17 +11,18 @@ import pytest
 from made_up import result, results
 from onebyone import UsageError
 from onebyone.cli import reproduce as commands
-from onebyone.experiments import RunConfig, comparison, paper
-from onebyone.experiments import reproduce as module
-from onebyone.experiments.grid import plan
-from onebyone.experiments.paper import BEYOND, PARTS, Part, methods_of
-from onebyone.experiments.records import from_results, read, write
-from onebyone.experiments.report import markdown, publish
-from onebyone.experiments.reproduce import collect, configs, parts_of, protocols_of, reproduce
-from onebyone.experiments.run import run
-from onebyone.experiments.study import Study
-from onebyone.experiments.tune import Winner
-from onebyone.experiments.winners import winner, write_winners
+from onebyone.paper import comparison, printed
+from onebyone.paper import reproduce as module
+from onebyone.paper.printed import BEYOND, PARTS, Part, methods_of
+from onebyone.paper.records import from_results, read, write
+from onebyone.paper.report import markdown, publish
+from onebyone.paper.reproduce import collect, configs, parts_of, protocols_of, reproduce
+from onebyone.paper.study import Study
+from onebyone.runs import RunConfig
+from onebyone.runs.grid import plan
+from onebyone.runs.run import run
+from onebyone.runs.tune import Winner
+from onebyone.runs.winners import winner, write_winners
 
 Call = Callable[..., tuple[int, str, str]]
 SHORT = {"encoder": "mlp", "augment": False}
@@ -35,7 +36,7 @@ SMALL = (
 def two_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """And options that make a run short."""
     few = {"finetune": "fine-tuning", "er": "ER"}
-    monkeypatch.setattr(paper, "methods_of", lambda classes: few)
+    monkeypatch.setattr(printed, "methods_of", lambda classes: few)
     monkeypatch.setattr(module, "winner", lambda name, *place: {} if name == "patch-lda" else SHORT)
 
 
@@ -54,7 +55,7 @@ def test_targets_and_protocols() -> None:
 
 
 def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paper, "methods_of", methods_of)
+    monkeypatch.setattr(printed, "methods_of", methods_of)
     asked = []
 
     def winner(*place: object) -> dict[str, object]:
@@ -102,9 +103,9 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
     """Runs on digits, and what the terminal, the page and the text say of them."""
     wide = (Part("beyond", "Equal bytes: digits", "digits", (5,), (20, 40), beyond=True),)
     monkeypatch.setattr(module, "winner", lambda name, *place: {} if name == "patch-lda" else {"encoder": "mlp"})
-    monkeypatch.setattr(paper, "MORE_CLASSES", {"finetune": "fine-tuning", "er": "ER"})
-    monkeypatch.setattr(paper, "BEYOND", {"patch-lda": "patch-lda"})
-    monkeypatch.setitem(paper.BYTES, "digits", 640)
+    monkeypatch.setattr(printed, "MORE_CLASSES", {"finetune": "fine-tuning", "er": "ER"})
+    monkeypatch.setattr(printed, "BEYOND", {"patch-lda": "patch-lda"})
+    monkeypatch.setitem(printed.BYTES, "digits", 640)
     made, _, failed = reproduce(wide, tmp_path, seeds=2, device="cpu", jobs=1, everything=wide)
     assert not failed
     study = Study(made, wide, ("paper", "joint"), command="again")

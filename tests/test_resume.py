@@ -15,8 +15,8 @@ import pytest
 
 from onebyone import Dataset, methods
 from onebyone.evaluation import Result
-from onebyone.experiments import Listener, RunConfig, run
-from onebyone.experiments.run import Interrupted
+from onebyone.runs import Listener, RunConfig, run
+from onebyone.runs.run import Interrupted
 
 FILES = {"config.yaml", "curve.csv", "result.json"}
 

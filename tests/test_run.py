@@ -17,12 +17,12 @@ from torch import Tensor
 
 from onebyone import Dataset, UsageError, create, methods, streams
 from onebyone.evaluation import Result, metrics
-from onebyone.experiments import Listener, RunConfig, run
-from onebyone.experiments.config import short_hash
-from onebyone.experiments.grid import plan
-from onebyone.experiments.run import folder_name
 from onebyone.files import whole
 from onebyone.methods import Options, method
+from onebyone.runs import Listener, RunConfig, run
+from onebyone.runs.config import short_hash
+from onebyone.runs.grid import plan
+from onebyone.runs.run import folder_name
 from onebyone.streams import Stream, Task, class_incremental
 
 FILES = {"config.yaml", "curve.csv", "result.json"}

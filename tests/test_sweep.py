@@ -28,12 +28,12 @@ from rich.console import Console
 from onebyone import Dataset, UsageError
 from onebyone.cli.sweep_view import LiveTable
 from onebyone.evaluation import Result
-from onebyone.experiments import RunConfig, run
-from onebyone.experiments.files import sole_use
-from onebyone.experiments.grid import expand, plan, read_grid
-from onebyone.experiments.run import Listener
-from onebyone.experiments.sweep import Watcher, packed, sweep
-from onebyone.experiments.workers import Failed, Standing, Task
+from onebyone.runs import RunConfig, run
+from onebyone.runs.files import sole_use
+from onebyone.runs.grid import expand, plan, read_grid
+from onebyone.runs.run import Listener
+from onebyone.runs.sweep import Watcher, packed, sweep
+from onebyone.runs.workers import Failed, Standing, Task
 from test_resume import names, numbers, steps
 
 FILES = {".lock", "config.yaml", "curve.csv", "result.json"}

@@ -13,7 +13,7 @@ import pytest
 
 from onebyone import UsageError
 from onebyone.evaluation import Cost, Result, metrics
-from onebyone.experiments.table import METRICS, read_results, render, tabulate
+from onebyone.runs.table import METRICS, read_results, render, tabulate
 
 Call = Callable[..., tuple[int, str, str]]
 

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from onebyone import UsageError, methods
-from onebyone.experiments import RunConfig, run, tune
-from onebyone.experiments.grid import plan, read_grid
-from onebyone.experiments.tune import (
+from onebyone.runs import RunConfig, run, tune
+from onebyone.runs.grid import plan, read_grid
+from onebyone.runs.tune import (
     Winner,
     from_csv,
     grids,
@@ -21,7 +21,7 @@ from onebyone.experiments.tune import (
     tuning_runs,
     winners,
 )
-from onebyone.experiments.winners import read_winners, winner, write_winners
+from onebyone.runs.winners import read_winners, winner, write_winners
 
 REPOSITORY = Path(__file__).parents[1]
 RECORDS = sorted((REPOSITORY / "results" / "tuning").glob("*.csv"))
@@ -120,7 +120,7 @@ def test_winners_of_the_package_are_those_of_the_record() -> None:
     """The file in the package, the one in results/tuning, and what the records there say are one."""
     rows = [row for path in RECORDS for row in from_csv(path.read_text())]
     expected = winners(rows)
-    for place in (REPOSITORY / "results" / "tuning", REPOSITORY / "src" / "onebyone" / "experiments"):
+    for place in (REPOSITORY / "results" / "tuning", REPOSITORY / "src" / "onebyone" / "runs"):
         found = read_winners((place / "winners.json").read_text())
         assert write_winners(found) == write_winners(expected)
 

@@ -21,7 +21,7 @@ from onebyone.methods.registry import Entry
 from onebyone.options import describe
 
 ROOT = Path(__file__).parents[2]
-PAPER = ROOT / "src" / "onebyone" / "experiments" / "paper.csv"
+PAPER = ROOT / "src" / "onebyone" / "paper" / "paper.csv"
 DATASETS = {"cifar10": "Split CIFAR-10", "cifar100": "Split CIFAR-100"}
 MEMORIES = (5, 20, 50, 100)
 HOLE = "not measured yet"

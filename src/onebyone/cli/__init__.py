@@ -13,7 +13,7 @@ def main() -> None:
         from onebyone.cli.app import app
     except ModuleNotFoundError as missing:
         sys.exit(f"onebyone: the command line needs {missing.name}; install it with: pip install 'onebyone[cli]'")
-    from onebyone.experiments.run import Interrupted
+    from onebyone.runs.run import Interrupted
 
     sentence = ""
     try:

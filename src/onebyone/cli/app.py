@@ -13,22 +13,21 @@ from rich.table import Table
 
 from onebyone import __version__
 from onebyone.cli.progress import Bar
-from onebyone.cli.recommend import recommend_command
 from onebyone.cli.reproduce import report_command, reproduce_command
 from onebyone.cli.runs import CheckpointEvery, DataDir, Device, Jobs, check_data_dir, do_runs, end
 from onebyone.cli.tune import tune_command
 from onebyone.data import datasets as all_datasets
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
-from onebyone.experiments import RunConfig, run
-from onebyone.experiments.config import AUTO
-from onebyone.experiments.grid import read_grid
-from onebyone.experiments.run import folder_name
-from onebyone.experiments.table import read_results, render, tabulate
 from onebyone.files import whole
 from onebyone.methods import find
 from onebyone.methods import methods as all_methods
 from onebyone.options import describe
+from onebyone.runs import RunConfig, run
+from onebyone.runs.config import AUTO
+from onebyone.runs.grid import read_grid
+from onebyone.runs.run import folder_name
+from onebyone.runs.table import read_results, render, tabulate
 from onebyone.streams import streams as all_streams
 
 app = typer.Typer(
@@ -170,7 +169,6 @@ def table_command(
 
 app.command("reproduce")(reproduce_command)
 app.command("report")(report_command)
-app.command("recommend")(recommend_command)
 
 
 @app.command()
@@ -178,7 +176,7 @@ def demo(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the picture and the runs go.")] = Path("demo"),
 ) -> None:
     """Compare five methods on ten digits: a table and a picture."""
-    from onebyone.experiments.demo import BUDGET, anytime_figure, compare, mean_and_spread
+    from onebyone.cli.demo import BUDGET, anytime_figure, compare, mean_and_spread
 
     with Bar() as bar:
         results = compare(out, listener=bar)
@@ -225,12 +223,8 @@ def datasets() -> None:
 
 
 @app.command()
-def streams(
-    picture: Annotated[Path | None, typer.Option(metavar="FILE.png", help="Draw them there.")] = None,
-) -> None:
+def streams() -> None:
     """How it arrives: every stream with its options."""
-    from onebyone.experiments.arrivals import draw_streams
-
     table = Table(box=None, pad_edge=False, show_header=False)
     for name, entry in all_streams().items():
         table.add_row(name, entry.summary, style="bold")
@@ -238,9 +232,6 @@ def streams(
             table.add_row(f"  {option}={default}", text)
     console.print(table)
     console.print("\nWith options: --stream blurry:share=0.3,imbalance=10")
-    if picture is not None:
-        draw_streams(picture)
-        console.print(f"The picture: {picture}")
 
 
 def _print_registry(entries: dict[str, tuple[str, str]]) -> None:

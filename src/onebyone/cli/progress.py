@@ -19,7 +19,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from onebyone.experiments import Listener
+from onebyone.runs import Listener
 
 
 class Rate(ProgressColumn):

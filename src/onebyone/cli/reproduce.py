@@ -12,15 +12,15 @@ import typer
 from onebyone.cli.runs import DataDir, Device, Jobs
 from onebyone.cli.sweep_view import watch
 from onebyone.errors import UsageError
-from onebyone.experiments import comparison, records
-from onebyone.experiments.paper import BEYOND, TITLES, Part
-from onebyone.experiments.records import Record, Records
-from onebyone.experiments.report import check_page, markdown, publish
-from onebyone.experiments.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
-from onebyone.experiments.study import Study, read_tried
-from onebyone.experiments.winners import winners_in
-from onebyone.experiments.workers import Failed
 from onebyone.files import whole
+from onebyone.paper import comparison, records
+from onebyone.paper.printed import BEYOND, TITLES, Part
+from onebyone.paper.records import Record, Records
+from onebyone.paper.report import check_page, markdown, publish
+from onebyone.paper.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
+from onebyone.paper.study import Study, read_tried
+from onebyone.runs.winners import winners_in
+from onebyone.runs.workers import Failed
 
 
 def reproduce_command(

@@ -12,9 +12,9 @@ import typer
 from onebyone.cli.sweep_view import watch
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
-from onebyone.experiments import RunConfig
-from onebyone.experiments.sweep import sweep
-from onebyone.experiments.workers import Failed
+from onebyone.runs import RunConfig
+from onebyone.runs.sweep import sweep
+from onebyone.runs.workers import Failed
 
 DataDir = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Folder or file of the data.", show_default="the cache")

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from onebyone.evaluation import Result
-from onebyone.experiments.sweep import Watcher
-from onebyone.experiments.workers import Failed, Standing
+from onebyone.runs.sweep import Watcher
+from onebyone.runs.workers import Failed, Standing
 
 
 @contextmanager

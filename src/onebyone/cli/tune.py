@@ -11,12 +11,12 @@ import typer
 from onebyone.cli.runs import DataDir, Device, Jobs, do_runs, end
 from onebyone.engine import choose_device
 from onebyone.evaluation import Result
-from onebyone.experiments.grid import plan
-from onebyone.experiments.paper import PARTS
-from onebyone.experiments.tune import in_order, read_record, to_csv, tuning_rows, tuning_runs, winners
-from onebyone.experiments.winners import write_winners
-from onebyone.experiments.workers import Failed
 from onebyone.files import whole
+from onebyone.paper.printed import PARTS
+from onebyone.runs.grid import plan
+from onebyone.runs.tune import in_order, read_record, to_csv, tuning_rows, tuning_runs, winners
+from onebyone.runs.winners import write_winners
+from onebyone.runs.workers import Failed
 
 
 def tune_command(
@@ -35,7 +35,7 @@ def tune_command(
 ) -> None:
     """Find the best setting of every method, on held-out data.
 
-    Tries the grids of the package (experiments/tuning.yaml) on nine tenths of the
+    Tries the grids of the package (runs/tuning.yaml) on nine tenths of the
     training set and examines on the last tenth; the test set is never looked at.
     A setting of which a run fails cannot win. After Ctrl-C or a crash, the same
     command goes on where it was.

@@ -13,9 +13,9 @@ from typing import Any
 
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Cost, Metrics, Result
-from onebyone.experiments.config import short_hash
-from onebyone.experiments.run import RESULT
 from onebyone.methods import methods
+from onebyone.runs.config import short_hash
+from onebyone.runs.run import RESULT
 
 FRACTIONS = (*(item.name for item in fields(Metrics) if item.name != "anytime"), "prequential")
 METRICS = (*FRACTIONS, *(f"cost.{item.name}" for item in fields(Cost)), "seconds.training", "seconds.evaluation")
@@ -78,7 +78,7 @@ def read_results(folder: Path) -> list[Result]:
 def tabulate(results: Iterable[Result], rows: Sequence[str], columns: Sequence[str], metric: str = "accuracy") -> Table:
     """Group results by fields of their configurations or of the options of their methods.
 
-    >>> from onebyone.experiments import RunConfig, run
+    >>> from onebyone.runs import RunConfig, run
     >>> results = [run(RunConfig(method="finetune", batch_size=200, seed=seed)) for seed in (0, 1)]
     >>> table = tabulate(results, rows=["method"], columns=["classes_per_task"], metric="cost.memory_bytes")
     >>> print(render(table))

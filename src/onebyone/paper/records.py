@@ -13,11 +13,11 @@ from typing import Any
 
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
-from onebyone.experiments.config import RunConfig, short_hash
-from onebyone.experiments.files import sole_use
-from onebyone.experiments.paper import TITLES, Part, Value
 from onebyone.files import whole
 from onebyone.methods import method
+from onebyone.paper.printed import TITLES, Part, Value
+from onebyone.runs.config import RunConfig, short_hash
+from onebyone.runs.files import sole_use
 
 SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
 DIGITS = 5  # of a fraction: more than any test set can tell apart

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from onebyone.errors import UsageError
-from onebyone.experiments.tune import Winner
 from onebyone.methods import find
+from onebyone.runs.tune import Winner
 
 
 def winner(method: str, dataset: str, classes_per_task: int, own: Sequence[Winner] = ()) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def winner(method: str, dataset: str, classes_per_task: int, own: Sequence[Winne
 
 @cache
 def _packaged() -> list[Winner]:
-    return read_winners((files("onebyone.experiments") / "winners.json").read_text())
+    return read_winners((files("onebyone.runs") / "winners.json").read_text())
 
 
 def winners_in(path: Path) -> list[Winner]:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from onebyone.errors import UsageError
-from onebyone.experiments import claims, comparison, figures
-from onebyone.experiments.claims import CLAIMS, Claim, Finding
-from onebyone.experiments.comparison import Cell, Grid
-from onebyone.experiments.figures import Drawing
-from onebyone.experiments.paper import Part
-from onebyone.experiments.records import Records
 from onebyone.methods import method
+from onebyone.paper import claims, comparison, figures
+from onebyone.paper.claims import CLAIMS, Claim, Finding
+from onebyone.paper.comparison import Cell, Grid
+from onebyone.paper.figures import Drawing
+from onebyone.paper.printed import Part
+from onebyone.paper.records import Records
 
 FIGURES = ("anytime", "tradeoff", "bytes", "flops", "classes")
 

@@ -9,16 +9,16 @@ from typing import Any
 
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
-from onebyone.experiments import records
-from onebyone.experiments.config import RunConfig
-from onebyone.experiments.paper import FURTHER, PARTS, Part, quick
-from onebyone.experiments.records import PROTOCOLS, Record, Records
-from onebyone.experiments.run import RESULT
-from onebyone.experiments.sweep import Watcher, sweep
-from onebyone.experiments.tune import Winner
-from onebyone.experiments.winners import winner
-from onebyone.experiments.workers import Failed
 from onebyone.methods import method
+from onebyone.paper import records
+from onebyone.paper.printed import FURTHER, PARTS, Part, quick
+from onebyone.paper.records import PROTOCOLS, Record, Records
+from onebyone.runs.config import RunConfig
+from onebyone.runs.run import RESULT
+from onebyone.runs.sweep import Watcher, sweep
+from onebyone.runs.tune import Winner
+from onebyone.runs.winners import winner
+from onebyone.runs.workers import Failed
 
 EVERYTHING = (*PARTS, *FURTHER, *quick((*PARTS, *FURTHER)))  # all that records are kept of
 TARGETS = {

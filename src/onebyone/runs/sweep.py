@@ -12,12 +12,12 @@ from onebyone.engine import choose_device, pack, suited_cpu
 from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
-from onebyone.experiments.config import RunConfig
-from onebyone.experiments.files import forget_error
-from onebyone.experiments.grid import plan
-from onebyone.experiments.run import RESULT, Interrupted, stop_signal, tidy
-from onebyone.experiments.workers import Data, Ended, Failed, Moved, Standing, Task, Teller, cores, sentence, spread
 from onebyone.methods import find
+from onebyone.runs.config import RunConfig
+from onebyone.runs.files import forget_error
+from onebyone.runs.grid import plan
+from onebyone.runs.run import RESULT, Interrupted, stop_signal, tidy
+from onebyone.runs.workers import Data, Ended, Failed, Moved, Standing, Task, Teller, cores, sentence, spread
 
 PACK_WIDTH = 16  # runs at once on a GPU
 
@@ -55,7 +55,7 @@ def sweep(
     outcomes in the end.
 
     >>> import tempfile
-    >>> from onebyone.experiments.grid import expand
+    >>> from onebyone.runs.grid import expand
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     outcomes = sweep(expand({"method": "finetune", "batch_size": 200, "seed": [0, 0]}), folder)
     >>> [outcome.samples for outcome in outcomes.values()]

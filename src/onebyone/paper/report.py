@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from onebyone.errors import UsageError
-from onebyone.experiments import comparison, pictures
-from onebyone.experiments.comparison import Grid
-from onebyone.experiments.figures import COLOURS
-from onebyone.experiments.interactive import chart
-from onebyone.experiments.paper import TITLES
-from onebyone.experiments.study import Study
 from onebyone.files import whole
+from onebyone.paper import comparison, pictures
+from onebyone.paper.comparison import Grid
+from onebyone.paper.figures import COLOURS
+from onebyone.paper.interactive import chart
+from onebyone.paper.printed import TITLES
+from onebyone.paper.study import Study
 
 TEMPLATES = Path(__file__).with_name("templates")
 DATASETS = {"cifar10": "Split CIFAR-10", "cifar100": "Split CIFAR-100"}

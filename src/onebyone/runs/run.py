@@ -19,11 +19,11 @@ from onebyone.engine import choose_device, environment, milestone, suited_cpu
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, measure_cost, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
-from onebyone.experiments import checkpoint
-from onebyone.experiments.checkpoint import Progress
-from onebyone.experiments.config import RunConfig, short_hash
 from onebyone.files import whole
 from onebyone.methods import find
+from onebyone.runs import checkpoint
+from onebyone.runs.checkpoint import Progress
+from onebyone.runs.config import RunConfig, short_hash
 
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from onebyone.data import Dataset, load
 from onebyone.evaluation import Result
-from onebyone.experiments.config import RunConfig
-from onebyone.experiments.run import Listener, folder_name, run
 from onebyone.files import whole
+from onebyone.runs.config import RunConfig
+from onebyone.runs.run import Listener, folder_name, run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

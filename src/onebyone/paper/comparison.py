@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from onebyone.experiments.paper import Part, Value, printed
-from onebyone.experiments.records import Records
+from onebyone.paper.printed import Part, Value, printed
+from onebyone.paper.records import Records
 
 METRICS = {"accuracy": 1, "forgetting": -1}  # and whether more is better
 HOLE = "…"  # a cell whose runs are still to be made

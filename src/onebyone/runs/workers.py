@@ -25,10 +25,10 @@ from onebyone.engine import suited_cpu
 from onebyone.engine.pack import WAIT_SECONDS, NotNow, Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
-from onebyone.experiments.config import RunConfig
-from onebyone.experiments.files import forget_error, leave_error, sole_use
-from onebyone.experiments.run import Interrupted, Listener, Run
 from onebyone.methods import load as load_methods
+from onebyone.runs.config import RunConfig
+from onebyone.runs.files import forget_error, leave_error, sole_use
+from onebyone.runs.run import Interrupted, Listener, Run
 
 TELL_SECONDS = 0.3  # between two reports of one run
 

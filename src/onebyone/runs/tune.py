@@ -15,8 +15,8 @@ from typing import Any
 
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
-from onebyone.experiments.config import RunConfig
 from onebyone.methods import method
+from onebyone.runs.config import RunConfig
 
 COLUMNS = (
     "dataset",
@@ -46,7 +46,7 @@ def grids() -> dict[str, Any]:
     """What is tried: ``tuning.yaml`` beside this file."""
     import yaml
 
-    found: dict[str, Any] = yaml.safe_load((files("onebyone.experiments") / "tuning.yaml").read_text())
+    found: dict[str, Any] = yaml.safe_load((files("onebyone.runs") / "tuning.yaml").read_text())
     del found["grids"]["baseline"]  # an anchor, not a method
     return found
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onebyone.experiments.figures import COLOURS, DASHED, MARKS, Drawing, Heat, Panel
-from onebyone.experiments.paper import TITLES
 from onebyone.files import whole
+from onebyone.paper.figures import COLOURS, DASHED, MARKS, Drawing, Heat, Panel
+from onebyone.paper.printed import TITLES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

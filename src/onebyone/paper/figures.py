@@ -8,8 +8,8 @@ from statistics import fmean, pstdev
 from typing import Literal
 
 from onebyone.data.cifar import CIFAR10
-from onebyone.experiments.paper import Part, Value, printed
-from onebyone.experiments.records import Records
+from onebyone.paper.printed import Part, Value, printed
+from onebyone.paper.records import Records
 
 # Told apart by people who see few colours, and by mark and dash where there are none (Okabe and Ito; Tol for two).
 COLOURS = {

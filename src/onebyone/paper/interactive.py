@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from onebyone.experiments.figures import COLOURS, DASHED, MARKS, Heat, Line, Panel
-from onebyone.experiments.paper import TITLES
+from onebyone.paper.figures import COLOURS, DASHED, MARKS, Heat, Line, Panel
+from onebyone.paper.printed import TITLES
 
 SYMBOLS = {
     "x": "x-thin",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import product
 
-from onebyone.experiments.paper import (
+from onebyone.paper.printed import (
     NOT_INCREMENTAL,
     OURS,
     TITLES,
@@ -16,7 +16,7 @@ from onebyone.experiments.paper import (
     methods_of,
     printed,
 )
-from onebyone.experiments.records import Records
+from onebyone.paper.records import Records
 
 ALL = (5, 20, 50, 100)
 CLOSE = 6.0  # points: what the text calls close in table 2 is up to 5.7 behind

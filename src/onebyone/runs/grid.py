@@ -10,8 +10,8 @@ from typing import Any
 
 from onebyone.data import datasets
 from onebyone.errors import UsageError, unknown
-from onebyone.experiments.config import RunConfig
-from onebyone.experiments.run import folder_name
+from onebyone.runs.config import RunConfig
+from onebyone.runs.run import folder_name
 
 
 def read_grid(path: Path) -> list[RunConfig]:

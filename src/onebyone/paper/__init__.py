@@ -1,0 +1,1 @@
+"""This paper: its printed numbers, claims, verdicts, figures and report page. Reads what `onebyone.runs` wrote."""
