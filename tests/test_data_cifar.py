@@ -158,11 +158,24 @@ def packed(archive: Archive, tmp_path: Path) -> tuple[Archive, Path]:
     return replace(archive, address=path.as_uri(), md5=md5), path
 
 
-def test_download(packed: tuple[Archive, Path], tmp_path: Path) -> None:
+def test_download(packed: tuple[Archive, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive, path = packed
-    check(archive, read(archive, tmp_path / "cache"))
+    monkeypatch.setenv("ONEBYONE_CACHE", str(tmp_path / "cache"))
+    check(archive, read(archive))
     path.unlink()
-    check(archive, read(archive, tmp_path / "cache"))  # from the folder, without the address
+    check(archive, read(archive))  # from the folder, without the address
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_wrong_root_is_refused_without_a_download(packed: tuple[Archive, Path], tmp_path: Path, exists: bool) -> None:
+    archive, _ = packed  # its address works, so that a download would succeed
+    root = tmp_path / "wrong"
+    if exists:
+        root.mkdir()
+        (root / archive.train_files[0]).touch()
+    with pytest.raises(UsageError, match=rf"wrong; expected the folder {archive.binary_folder} or .*it\.tar\.gz"):
+        read(archive, root)
+    assert [path.name for path in root.glob("*")] == ([archive.train_files[0]] if exists else [])
 
 
 def test_archive_is_there_already(packed: tuple[Archive, Path], tmp_path: Path) -> None:
@@ -183,7 +196,7 @@ def test_names_file_may_be_missing(archive: Archive, tmp_path: Path) -> None:
     assert classes[3] in ("cat", "3")
 
 
-AGAIN = "delete the folder .* and run again, which unpacks or downloads it anew"
+AGAIN = r"delete the folder .* and load cifar\d+ without root \(data_dir\), which downloads it again"
 
 
 def test_wrong_size(archive: Archive, tmp_path: Path) -> None:
@@ -221,7 +234,7 @@ def test_files_in_a_folder_of_another_name(archive: Archive, tmp_path: Path) -> 
         read(archive, folder)
     assert "delete" not in str(caught.value)  # it may hold anything, being the user's own
     path.unlink()
-    with pytest.raises(UsageError, match="could not download"):  # part of the files is not the data set
+    with pytest.raises(UsageError, match=r"is not in .*mine; expected the folder"):  # some files are not the data set
         read(archive, folder)
 
 

@@ -128,3 +128,23 @@ def test_registry(numbered: Dataset) -> None:
         assert load("mine").name == "None"
     finally:
         del _DATASETS["mine"]
+
+
+def changed(value: object) -> object:
+    """The same kind of value, with another content."""
+    if isinstance(value, torch.Tensor):
+        return value.flip(0) if len(set(value.flatten().tolist())) > 1 else value * 2
+    return tuple(f"{name}!" for name in value) if isinstance(value, tuple) else f"{value}!"
+
+
+def test_data_sets_are_equal_if_all_of_their_content_is(numbered: Dataset) -> None:
+    copies = {name: v.clone() if isinstance(v, torch.Tensor) else v for name, v in vars(numbered).items()}
+    assert Dataset(**copies) == numbered == numbered.to("cpu")
+    assert len({Dataset(**copies), numbered}) == 1
+    for name in ("name", "train_x", "train_y", "test_x", "test_y", "classes"):
+        other = replace(numbered, **{name: changed(getattr(numbered, name))})
+        assert other != numbered, name
+    assert numbered != replace(numbered, augmentation=CropFlip(0, False))
+    assert numbered != numbered.held_out()
+    assert numbered != "numbered"
+    assert numbered in [numbered.held_out(), numbered]

@@ -119,3 +119,15 @@ def test_a_task_without_samples_is_refused() -> None:
     assert class_incremental(without, CLASSES, 3).samples == len(without)  # with another class beside them they pass
     with pytest.raises(UsageError, match="6 samples do not fill 7 tasks; raise classes_per_task or add samples"):
         iid(Y[:6], CLASSES)
+
+
+@kinds
+def test_streams_are_equal_if_they_give_the_same_samples(make: Make) -> None:
+    first, again, other = (make(Y, CLASSES, classes_per_task=2, seed=seed) for seed in (1, 1, 2))
+    assert first == again == first.to("cpu")
+    assert len({first, again}) == 1
+    assert first != other
+    assert other in [first, other]
+    assert first != make(Y, CLASSES, classes_per_task=2, seed=1, batch_size=7)
+    assert first != "stream"
+    assert first.tasks[0] != first.tasks[0].indices

@@ -110,8 +110,11 @@ def load_cifar100_quick(root: Path | None = None) -> Dataset:
 
 
 def read(archive: Archive, root: Path | None = None) -> Dataset:
-    """The data set of ``archive``, from ``root`` or the cache folder; downloaded there if it is not."""
-    folder, suffix = _locate(archive, root if root is not None else cache_folder())
+    """The data set of ``archive``, from ``root`` if given, or else from the cache folder.
+
+    It is downloaded into the cache folder only: a ``root`` without the data set is most likely a wrong path.
+    """
+    folder, suffix = _locate(archive, root if root is not None else cache_folder(), download=root is None)
     train_x, train_y = _read_files(archive, folder, suffix, archive.train_files, archive.train_records)
     test_x, test_y = _read_files(archive, folder, suffix, archive.test_files, archive.test_records)
     return Dataset(
@@ -125,7 +128,7 @@ def read(archive: Archive, root: Path | None = None) -> Dataset:
     )
 
 
-def _locate(archive: Archive, root: Path) -> tuple[Path, str]:
+def _locate(archive: Archive, root: Path, download: bool) -> tuple[Path, str]:
     """The folder with the files, and what their names end in: ``.bin``, or nothing for pickles."""
     for suffix, folder in ((".bin", archive.binary_folder), ("", archive.python_folder)):
         files = [root / name.replace(".bin", suffix) for name in archive.train_files + archive.test_files]
@@ -136,6 +139,13 @@ def _locate(archive: Archive, root: Path) -> tuple[Path, str]:
         if (root / folder).is_dir():
             return root / folder, suffix
     tar = root / archive.address.rsplit("/", 1)[-1]
+    if not download and not tar.exists():
+        found = "there is no folder" if not root.is_dir() else f"{archive.name} is not in"
+        raise UsageError(
+            f"{found} {root}; expected the folder {archive.binary_folder} or {archive.python_folder} there, or all of "
+            f"its files ({', '.join(archive.train_files + archive.test_files)}, in the Python layout without .bin), or "
+            f"the archive {tar.name}; to download the data set, leave root (data_dir) out"
+        )
     fetch(archive.address, tar, archive.md5)
     unpack(tar, root / archive.binary_folder)
     return root / archive.binary_folder, ".bin"
@@ -150,12 +160,12 @@ def _read_files(
     for index, name in enumerate(names):
         path = folder / name.replace(".bin", suffix)
         if not path.is_file():
-            raise UsageError(f"{path} is missing; {_anew(archive, folder)}")
+            raise UsageError(f"{path} is missing; {_remedy(archive, folder)}")
         pixels, labels = (_read_binary if suffix else _read_pickle)(archive, path, each)
         if labels.max() >= len(archive.classes) or labels.min() < 0:
             raise UsageError(
                 f"{path} has labels from {labels.min()} to {labels.max()}; expected 0 to "
-                f"{len(archive.classes) - 1}: the file is damaged; {_anew(archive, folder)}"
+                f"{len(archive.classes) - 1}: the file is damaged; {_remedy(archive, folder)}"
             )
         rows = slice(index * each, (index + 1) * each)
         x[rows], y[rows] = pixels, labels
@@ -165,7 +175,7 @@ def _read_files(
 def _read_binary(archive: Archive, path: Path, count: int) -> tuple[Bytes, npt.NDArray[Any]]:
     expected = count * (archive.label_bytes + PIXELS)
     if (found := path.stat().st_size) != expected:
-        raise UsageError(f"{path} has {found:,} bytes; expected {expected:,}; {_anew(archive, path.parent)}")
+        raise UsageError(f"{path} has {found:,} bytes; expected {expected:,}; {_remedy(archive, path.parent)}")
     records = np.fromfile(path, np.uint8).reshape(count, -1)
     return records[:, archive.label_bytes :], records[:, archive.label_bytes - 1]
 
@@ -173,7 +183,7 @@ def _read_binary(archive: Archive, path: Path, count: int) -> tuple[Bytes, npt.N
 def _read_pickle(archive: Archive, path: Path, count: int) -> tuple[Bytes, npt.NDArray[Any]]:
     content = _unpickle(archive, path)
     pixels, labels = content.get(b"data"), content.get(archive.labels_key)
-    expected = f"expected uint8 of shape {(count, PIXELS)} and {count:,} labels; {_anew(archive, path.parent)}"
+    expected = f"expected uint8 of shape {(count, PIXELS)} and {count:,} labels; {_remedy(archive, path.parent)}"
     if not (
         isinstance(pixels, np.ndarray) and isinstance(labels, list) and all(isinstance(label, int) for label in labels)
     ):
@@ -196,16 +206,16 @@ def _read_names(archive: Archive, folder: Path, suffix: str) -> tuple[str, ...]:
         ]
     if len(names) != len(archive.classes):
         raise UsageError(
-            f"{path} has {len(names)} class names; expected {len(archive.classes)}; {_anew(archive, folder)}"
+            f"{path} has {len(names)} class names; expected {len(archive.classes)}; {_remedy(archive, folder)}"
         )
     return tuple(names)
 
 
-def _anew(archive: Archive, folder: Path) -> str:
+def _remedy(archive: Archive, folder: Path) -> str:
     if folder.name in (archive.binary_folder, archive.python_folder):
-        return f"delete the folder {folder} and run again, which unpacks or downloads it anew"
-    # Who knows what else is in there: nothing that one should be told to delete.
-    return f"replace it with the one of {archive.address}, or choose another folder (--data-dir)"
+        return f"delete the folder {folder} and load {archive.name} without root (data_dir), which downloads it again"
+    # The folder may hold other files of the user, so the advice is not to delete it.
+    return f"replace it with the one of {archive.address}, or choose another folder as root (data_dir)"
 
 
 class _Unpickler(pickle.Unpickler):
@@ -243,5 +253,5 @@ def _unpickle(archive: Archive, path: Path) -> dict[bytes, Any]:
         if not isinstance(content, dict):
             raise UsageError(f"it is a {type(content).__name__}, not a dictionary")
     except Exception as error:  # a damaged pickle can raise anything
-        raise UsageError(f"{path} cannot be read ({error}); {_anew(archive, path.parent)}") from error
+        raise UsageError(f"{path} cannot be read ({error}); {_remedy(archive, path.parent)}") from error
     return content

@@ -65,6 +65,23 @@ class Dataset:
                 f"{_describe(self.test_x)}; give both the same shape and type"
             )
 
+    def __eq__(self, other: object) -> bool:
+        """Whether names, classes, augmentation, samples and labels are equal, on whatever devices they are."""
+        if not isinstance(other, Dataset):
+            return NotImplemented
+        named = (self.name, self.classes, self.augmentation) == (other.name, other.classes, other.augmentation)
+        return named and all(
+            mine.dtype == theirs.dtype and torch.equal(mine, theirs.to(mine.device))
+            for mine, theirs in zip(self._tensors, other._tensors, strict=True)
+        )
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.classes, self.augmentation, self.train_x.shape, self.test_x.shape))
+
+    @property
+    def _tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.train_x, self.train_y, self.test_x, self.test_y
+
     @property
     def num_classes(self) -> int:
         return len(self.classes)
@@ -82,8 +99,8 @@ class Dataset:
         False
         """
         checksum = 0
-        for tensor in (self.train_x, self.train_y, self.test_x, self.test_y):
-            checksum = zlib.crc32(tensor.cpu().contiguous().numpy().tobytes(), checksum)
+        for tensor in self._tensors:
+            checksum = zlib.crc32(tensor.cpu().contiguous().numpy().data, checksum)
         return f"{checksum:08x}"
 
     def to(self, device: torch.device | str) -> Dataset:

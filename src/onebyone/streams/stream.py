@@ -16,6 +16,15 @@ class Task:
     classes: tuple[int, ...]  # the group of classes whose accuracy is one column of the accuracy matrix
     indices: Tensor  # [n] training samples, in order of arrival
 
+    def __eq__(self, other: object) -> bool:
+        """Whether classes and indices are equal, on whatever devices they are."""
+        if not isinstance(other, Task):
+            return NotImplemented
+        return self.classes == other.classes and torch.equal(self.indices, other.indices.to(self.indices.device))
+
+    def __hash__(self) -> int:
+        return hash((self.classes, len(self.indices)))
+
     def batches(self, size: int) -> tuple[Tensor, ...]:
         """The indices in batches; the last one may be shorter."""
         parts: tuple[Tensor, ...] = self.indices.split(size)
