@@ -6,7 +6,9 @@ import shutil
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
+from itertools import combinations
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -264,17 +266,57 @@ def test_what_was_tried_in_this_repository_can_be_read(tmp_path: Path) -> None:
     assert read_tried(tmp_path / "none.yaml") == []
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here; what the page holds is checked above")
-def test_the_page_in_a_browser_without_a_network(study: Study, tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    path.write_text(html(study), encoding="utf-8")
+WIDTHS = (390, 1024, 1440)
+MEASURE = """<script>addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {
+  const box = (element) => { const r = element.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
+  const panels = [...document.querySelectorAll(".panel")].map((panel) => ({
+    figure: box(panel.closest("figure")), panel: box(panel), drawn: panel.dataset.drawn,
+    chart: box(panel.querySelector(".main-svg") || panel),
+  }));
+  const size = { width: innerWidth, scrolls: document.documentElement.scrollWidth, panels };
+  parent.postMessage(JSON.stringify(size), "*");
+})));</script>"""
+COLLECT = """<script>addEventListener("message", (event) => {
+  document.body.appendChild(document.createElement("pre")).textContent = event.data;
+});</script>"""
+FRAME = "iframe { position: absolute; top: 0; left: 0; border: 0 }"  # in view: hidden frames are not animated
+Box = list[float]
+
+
+def in_a_browser(page: str, folder: Path) -> list[dict[str, Any]]:
+    """What a page without a network measures of itself, in frames of several widths."""
+    (folder / "report.html").write_text(page.replace("</body>", f"{MEASURE}</body>"), encoding="utf-8")
+    frames = "".join(f'<iframe src="report.html" width="{width}" height="900"></iframe>' for width in WIDTHS)
+    (folder / "frames.html").write_text(f"<body>{COLLECT}<style>{FRAME}</style>{frames}</body>")
     flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
-    quiet = "--disable-component-update --proxy-server=127.0.0.1:9 --enable-logging=stderr --virtual-time-budget=20000"
-    words = [str(BROWSER), *flags.split(), *quiet.split(), f"--user-data-dir={tmp_path / 'profile'}"]
+    quiet = "--disable-component-update --proxy-server=127.0.0.1:9 --window-size=1500,1000 --enable-logging=stderr"
+    words = [str(BROWSER), *flags.split(), *quiet.split(), f"--user-data-dir={folder / 'profile'}"]
     done = subprocess.run(
-        [*words, "--dump-dom", path.as_uri()], capture_output=True, text=True, timeout=120, check=False
+        [*words, "--virtual-time-budget=20000", "--dump-dom", (folder / "frames.html").as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
     )
     assert "CONSOLE" not in done.stderr, done.stderr
-    drawn = re.findall(r'class="panel[^"]*"[^>]*data-drawn="(\w+)"', done.stdout)
-    assert drawn.count("yes") == 5 * 2 * 2  # sections, data sets, panels in each
-    assert done.stdout.count('class="main-svg"') >= 20
+    return [json.loads(found) for found in re.findall(r"<pre>(.*?)</pre>", done.stdout)]
+
+
+def overlap(one: Box, other: Box) -> bool:
+    return all(min(one[i + 2], other[i + 2]) - max(one[i], other[i]) > 1 for i in (0, 1))
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here; what the page holds is checked above")
+def test_the_page_in_a_browser(study: Study, tmp_path: Path) -> None:
+    """At every width, each chart fills its panel, stays inside its figure and covers no other; nothing scrolls."""
+    sizes = in_a_browser(html(study), tmp_path)
+    assert sorted(size["width"] for size in sizes) == list(WIDTHS)
+    for size in sizes:
+        panels = size["panels"]
+        assert [panel["drawn"] for panel in panels] == ["yes"] * (5 * 2 * 2)  # sections, data sets, panels in each
+        assert size["scrolls"] <= size["width"]
+        for panel in panels:
+            (left, _, right, _), (chart_left, _, chart_right, _) = panel["panel"], panel["chart"]
+            assert chart_right - chart_left == pytest.approx(right - left, abs=1), size["width"]
+            assert panel["figure"][0] <= chart_left < chart_right <= panel["figure"][2], size["width"]
+        assert not [pair for pair in combinations((panel["chart"] for panel in panels), 2) if overlap(*pair)]

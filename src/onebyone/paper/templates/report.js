@@ -17,8 +17,10 @@ function draw(figure) {
   const { section, dataset } = figure.dataset;
   const charts = sections[section][dataset][chosen(figure, "protocol")][chosen(figure, "memory")];
   const panels = figure.querySelector(".panels");
+  // All panels exist before the first is drawn: a chart takes the width that its panel has at that moment.
+  while (panels.children.length < charts.length) panels.appendChild(document.createElement("div"));
   charts.forEach((chart, index) => {
-    const panel = panels.children[index] || panels.appendChild(document.createElement("div"));
+    const panel = panels.children[index];
     const drawn = chart.data.filter((trace) => !hidden.has(trace.meta));
     const empty = chart.data.every((trace) => (trace.x || []).length === 0);
     panel.className = empty ? "panel empty" : "panel";
