@@ -113,7 +113,10 @@ class Learner(nn.Module, ABC, Generic[C]):
         """Learn from one batch, [n, *shape] and [n] on the learner's device; gives its loss."""
 
     def repeat(self, x: Tensor, y: Tensor) -> Tensor:
-        """Learn again from samples that were observed before: for a network as for the first time, but not counted."""
+        """Train again on samples that were observed before; nothing is counted or kept a second time.
+
+        This one suits learners that keep nothing but a network. Others override it.
+        """
         counts = self.counts.clone()
         loss = self.observe(x, y)
         self.counts.copy_(counts)
@@ -286,6 +289,17 @@ class ReplayLearner(NetworkLearner[R]):
 
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
         self.count(y)
+        loss, kept = self.train_step(x, y)
+        self.memory.add(x, y, self.generator, **kept)
+        return loss
+
+    def repeat(self, x: Tensor, y: Tensor) -> Tensor:
+        """Train again on samples that were observed before; they are not offered to the memory again."""
+        self.steps += 1
+        return self.train_step(x, y)[0]
+
+    def train_step(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """One SGD step on incoming and replayed samples: its loss, and the further fields to store with ``x``."""
         incoming = Rows(x, y, torch.ones(len(y), device=x.device))
         batches = [incoming, *(self.stand_in(rows, incoming) for rows in self.draw(incoming))]
         sizes = [len(batch.y) for batch in batches]
@@ -299,8 +313,7 @@ class ReplayLearner(NetworkLearner[R]):
         kept = self.keep(encoded[0])
         self.descend(loss)
         self.after_update(*encoded)
-        self.memory.add(x, y, self.generator, **kept)
-        return loss.detach()
+        return loss.detach(), kept
 
     def draw(self, incoming: Rows) -> tuple[Rows, ...]:
         """The samples to replay: first those of the replay loss, then any others the method asks for."""

@@ -94,6 +94,7 @@ class Hybrid(Learner[HybridOptions]):
         return self.network.observe(x, y)
 
     def repeat(self, x: Tensor, y: Tensor) -> Tensor:
+        self.steps += 1
         return self.network.repeat(x, y)
 
     def features(self, x: Tensor) -> Tensor:
