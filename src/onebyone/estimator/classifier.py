@@ -90,6 +90,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     epochs
         Passes over the samples in ``fit``, in random order; one where there is no network to train, since statistics
         count a sample as often as they see it. ``partial_fit`` learns them once, as they come.
+        For methods with tasks (``icarl``), all classes of a ``fit`` are one task; in ``partial_fit`` a new class begins
+        the next task.
     augment
         Of images: ``"none"``, ``"crop"``, ``"crop+flip"`` (where a mirrored image is of the same class, as of most
         photographs: worth saying), or ``"auto"``: crop, unless they are small.
@@ -150,7 +152,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with learning():
             state, x, slots = self._prepare(self._state, X, y, classes)
             self._adopt(state, X)
-            self._learn(x, slots, torch.arange(len(slots)))
+            self._learn(x, slots, torch.arange(len(slots)), in_sequence=True)
         return self
 
     @in_turn
@@ -211,11 +213,14 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.method_ = state.method
         self._state = state
 
-    def _learn(self, x: Tensor, slots: Tensor, order: Tensor, again: bool = False) -> None:
+    def _learn(
+        self, x: Tensor, slots: Tensor, order: Tensor, *, again: bool = False, in_sequence: bool = False
+    ) -> None:
         learner = self._fitted().learner
+        boundaries = in_sequence and learner.needs_boundaries  # shuffled samples have no task boundaries
         for index in order.to(x.device).split(int(self.batch_size)):  # torch takes no integers of numpy's
             batch, classes = x[index], slots[index]
-            if learner.needs_boundaries and learner.observed.any() and not learner.observed[classes].all():
+            if boundaries and learner.observed.any() and not learner.observed[classes].all():
                 learner.end_task()  # a stream does not say where a task ends; a new class begins one
             (learner.repeat if again else learner.observe)(batch, classes)
             if self.autosave is not None:
