@@ -18,7 +18,6 @@ from onebyone.methods import ReplayOptions, find, methods, register, registry
 from onebyone.methods.er import ER
 from onebyone.runs import Listener, RunConfig, run
 from onebyone.runs.grid import expand
-from onebyone.runs.run import folder_name
 from onebyone.runs.sweep import sweep
 from onebyone.testing import check_learner
 
@@ -159,8 +158,8 @@ def test_a_name_that_cannot_name_a_folder_is_refused(name: str) -> None:
 
 
 def test_the_place_does_not_name_the_folder() -> None:
-    assert folder_name(RunConfig(method=MEANS)).startswith("means-digits-")
-    assert folder_name(RunConfig(method=MEANS)) != folder_name(RunConfig(method="means"))
+    assert RunConfig(method=MEANS).folder_name().startswith("means-digits-")
+    assert RunConfig(method=MEANS).folder_name() != RunConfig(method="means").folder_name()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from onebyone.evaluation import Result
 from onebyone.runs import Listener, RunConfig, run
 from onebyone.runs.run import Interrupted
 
-FILES = {"config.yaml", "curve.csv", "result.json"}
+FILES = {".lock", "config.yaml", "curve.csv", "result.json"}
 
 
 def numbers(result: Result) -> dict[str, Any]:

@@ -20,12 +20,9 @@ from onebyone.evaluation import Result, metrics
 from onebyone.files import whole
 from onebyone.methods import Options, method
 from onebyone.runs import Listener, RunConfig, run
-from onebyone.runs.config import short_hash
-from onebyone.runs.grid import plan
-from onebyone.runs.run import folder_name
 from onebyone.streams import Stream, Task, class_incremental
 
-FILES = {"config.yaml", "curve.csv", "result.json"}
+FILES = {".lock", "config.yaml", "curve.csv", "result.json"}
 
 
 @pytest.fixture(scope="module")
@@ -183,22 +180,6 @@ def test_a_stream_that_begins_without_test_samples_is_refused(little: Dataset, m
         run(RunConfig(method="er"), data=data)
 
 
-def test_the_stream_a_run_had_before_there_were_others_is_not_in_its_name(little: Dataset) -> None:
-    plain = folder_name(RunConfig(method="er", seed=3))
-    assert plain == "er-digits-s1-m20-seed3-02b48c7d"  # as version 0.1.0 named it
-    assert list(plan([RunConfig(method="iid")], "cpu")) == ["iid-digits-s1-m20-seed0-3b4acfa3"]
-    for text in ("auto", "class-incremental", "class-incremental:imbalance=1"):
-        config = RunConfig(method="er", seed=3, stream=text)
-        assert folder_name(config) == plain
-        assert "stream" not in config.resolved("cpu", "0")
-    assert folder_name(RunConfig(method="iid", stream="iid")) == folder_name(RunConfig(method="iid"))
-    config = RunConfig(method="er", stream="blurry")
-    assert folder_name(config).startswith("er-digits-blurry-s1-m20-seed0-")
-    assert folder_name(config) == folder_name(replace(config, stream="blurry:share=0.10,imbalance=1"))
-    assert config.resolved("cpu", "0")["stream"] == "blurry:imbalance=1.0,share=0.1"
-    assert run(RunConfig(method="iid", stream="iid:imbalance=3"), data=little).samples < 120
-
-
 @pytest.mark.parametrize("name", methods())
 def test_the_recorded_configuration_has_every_option(name: str, little: Dataset) -> None:
     network = {"learning_rate": "0.02", "encoder": "mlp"}
@@ -213,34 +194,6 @@ def test_the_recorded_configuration_has_every_option(name: str, little: Dataset)
     assert result.config["memory_per_class"] == (4 if "memory_per_class" in known else None)
     assert result.config.keys() == {field.name for field in fields(RunConfig)} - {"stream"} | {"data"}  # its own
     assert (result.config["device"], result.config["data"]) == ("cpu", little.fingerprint)
-
-
-CHANGES: list[dict[str, Any]] = [
-    {"method": "mir"},
-    {"dataset": "cifar10"},
-    {"classes_per_task": 2},
-    {"memory_per_class": 21},
-    {"seed": 1},
-    {"device": "cuda"},
-    {"batch_size": 11},
-    {"class_order": "random"},
-    {"held_out": True},
-    {"prequential": True},
-    {"stream": "blurry"},
-    {"stream": "blurry:share=0.2"},
-    {"stream": "class-incremental:imbalance=2"},
-    {"options": {"learning_rate": 0.2}},
-    {"options": {"replay_size": 11}},
-]
-
-
-def test_folders_of_different_configurations_have_different_names() -> None:
-    assert {name for change in CHANGES for name in change} == {field.name for field in fields(RunConfig)}
-    configs = [RunConfig(method="er"), *(RunConfig(**{"method": "er"} | change) for change in CHANGES)]
-    assert len({folder_name(config) for config in configs}) == len(configs)
-    assert len({short_hash(config.resolved("cpu", "0")) for config in configs if config.device == "auto"}) == 15
-    assert short_hash(configs[0].resolved("cpu", "0")) != short_hash(configs[0].resolved("cuda", "0"))
-    assert short_hash(configs[0].resolved("cpu", "0")) != short_hash(configs[0].resolved("cpu", "1"))
 
 
 def test_held_out_never_looks_at_the_test_set(little: Dataset) -> None:

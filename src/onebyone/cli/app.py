@@ -17,6 +17,8 @@ from onebyone.cli.reproduce import report_command, reproduce_command
 from onebyone.cli.runs import CheckpointEvery, DataDir, Device, Jobs, check_data_dir, do_runs, end
 from onebyone.cli.tune import tune_command
 from onebyone.data import datasets as all_datasets
+from onebyone.data import load
+from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.files import whole
@@ -25,8 +27,8 @@ from onebyone.methods import methods as all_methods
 from onebyone.options import describe
 from onebyone.runs import RunConfig, run
 from onebyone.runs.config import AUTO
+from onebyone.runs.folder import find_folder
 from onebyone.runs.grid import read_grid
-from onebyone.runs.run import folder_name
 from onebyone.runs.table import read_results, render, tabulate
 from onebyone.streams import streams as all_streams
 
@@ -101,9 +103,13 @@ def run_command(
         stream=stream,
         options=_settings(set_ or []),
     )
-    folder = out or Path("runs") / folder_name(config)
+    device_type = choose_device(device).type
+    config.resolved(device_type, data="")  # refuses a wrong configuration before the data are read
     with Bar() as bar:
-        result = run(config, data_dir=data_dir, out=folder, checkpoint_every=checkpoint_every, listener=bar)
+        data = load(dataset, data_dir)
+        learnt = data.held_out() if held_out else data
+        folder = out or find_folder(Path("runs"), config.resolved(device_type, learnt.fingerprint))
+        result = run(config, data=data, out=folder, checkpoint_every=checkpoint_every, listener=bar)
     _print_result(result, folder)
 
 

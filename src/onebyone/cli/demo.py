@@ -12,7 +12,7 @@ from onebyone.data import Dataset, load
 from onebyone.evaluation import Result
 from onebyone.files import whole
 from onebyone.runs.config import RunConfig
-from onebyone.runs.run import Listener, folder_name, run
+from onebyone.runs.run import Listener, run
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,7 +42,7 @@ def compare(out: Path, listener: Listener | None = None) -> dict[str, list[Resul
     results: dict[str, list[Result]] = {}
     for title, config in METHODS.items():
         configs = [replace(config, seed=seed) for seed in SEEDS]
-        results[title] = [run(c, data=data, out=out / folder_name(c), listener=listener) for c in configs]
+        results[title] = [run(c, data=data, out=out / c.folder_name(), listener=listener) for c in configs]
     return results
 
 

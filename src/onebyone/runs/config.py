@@ -6,8 +6,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
+from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.methods import BudgetOptions, ReplayOptions, find
 from onebyone.options import Checked, option, parse
@@ -62,26 +64,72 @@ class RunConfig(Checked):
             )
         return found
 
-    def record(self) -> dict[str, Any]:
-        """Names and values, one text for one stream.
+    def in_full(self, device: str) -> RunConfig:
+        """The same run, spelt in the one way that is recorded: every option has its value, converted to its type.
 
-        The stream that the method has anyway is left out: it is what every run had before there were others.
+        ``device`` is the type of the device in use. Two configurations that give the same run become equal.
+
+        >>> spelt = RunConfig(method="er", stream="class-incremental", options={"learning_rate": "1e-1"})
+        >>> spelt.in_full("cpu") == RunConfig(method="er").in_full("cpu")
+        True
         """
-        found = asdict(self) | {"stream": self.arrival()}
-        if found["stream"] == replace(self, stream=AUTO).arrival():
-            del found["stream"]
-        return found
+        options = asdict(self.method_options())
+        memory_per_class = options.pop("memory_per_class", RunConfig.memory_per_class)  # unused without a memory
+        default_stream = replace(self, stream=AUTO).arrival()
+        return replace(
+            self,
+            method=absolute(self.method),
+            memory_per_class=memory_per_class,
+            device=device,
+            stream=AUTO if self.arrival() == default_stream else self.arrival(),
+            options=options,
+        )
 
     def resolved(self, device: str, data: str) -> dict[str, Any]:
-        """The configuration as it is recorded: every option with its value, the device and the data in use."""
-        options = asdict(self.method_options())
-        memory_per_class = options.pop("memory_per_class", None)
-        return self.record() | {
-            "memory_per_class": memory_per_class,
-            "device": device,
-            "data": data,
-            "options": options,
-        }
+        """The configuration as it is recorded: every option with its value, the device type and the data in use.
+
+        The default stream of the method is left out, because runs from before there were other streams lack it.
+        """
+        found = asdict(self.in_full(device)) | {"data": data}
+        if found["stream"] == AUTO:
+            del found["stream"]
+        if not issubclass(find(self.method).options, ReplayOptions | BudgetOptions):
+            found["memory_per_class"] = None
+        return found
+
+    def folder_name(self) -> str:
+        """The name of the run's folder, whoever starts it: see :func:`folder_name`.
+
+        >>> RunConfig(method="er", seed=3, device="cpu").folder_name()
+        'er-digits-s1-m20-seed3-...'
+        """
+        return folder_name(self.resolved(choose_device(self.device).type, data=""))
+
+
+def absolute(method: str) -> str:
+    """The name of a method: without the module if it belongs to this package, and with the absolute path of a file.
+
+    >>> absolute("onebyone.methods.er:er"), absolute("/tmp/../tmp/mine.py:means")
+    ('er', '/tmp/mine.py:means')
+    """
+    source, _, name = method.rpartition(":")
+    if source.startswith("onebyone."):
+        return name
+    return f"{Path(source).resolve()}:{name}" if source.endswith(".py") else method
+
+
+def folder_name(resolved: Mapping[str, Any]) -> str:
+    """The folder name of a resolved configuration: its main fields, and a hash of everything that can change a number.
+
+    The data are not part of the name: a folder that holds a run on other data is refused when it is opened.
+    """
+    named = {name: value for name, value in resolved.items() if name != "data"}
+    if named["memory_per_class"] is None:
+        named["memory_per_class"] = RunConfig.memory_per_class
+    method = named["method"].rpartition(":")[2]  # without the file that registers it
+    stream = f"-{named['stream'].partition(':')[0]}" if "stream" in named else ""
+    readable = f"{method}-{named['dataset']}{stream}-s{named['classes_per_task']}-m{named['memory_per_class']}"
+    return f"{readable}-seed{named['seed']}-{short_hash(named)}"
 
 
 def short_hash(config: Mapping[str, Any]) -> str:

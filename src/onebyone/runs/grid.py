@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from onebyone.data import datasets
 from onebyone.errors import UsageError, unknown
-from onebyone.runs.config import RunConfig
-from onebyone.runs.run import folder_name
+from onebyone.runs.config import RunConfig, folder_name
 
 
 def read_grid(path: Path) -> list[RunConfig]:
@@ -67,18 +66,13 @@ def _combinations(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 def plan(configs: Iterable[RunConfig], device: str) -> dict[str, RunConfig]:
     """Checked configurations by the names of their folders; those that come to the same run are one.
 
-    All options are written out, so that a run has the same folder whether or not a default was spelt out.
-
     >>> grid = {"method": ["finetune", "er"], "memory_per_class": [5, 10]}
     >>> list(plan(expand(grid), "cpu"))
     ['finetune-digits-s1-m20-seed0-...', 'er-digits-s1-m5-seed0-...', 'er-digits-s1-m10-seed0-...']
     """
     runs = {}
     for config in configs:
-        options = asdict(config.method_options())
         if config.dataset not in datasets():
             raise unknown("data set", config.dataset, datasets())
-        memory = options.pop("memory_per_class", RunConfig.memory_per_class)  # of no meaning without a memory
-        same = replace(config, device=device, memory_per_class=memory, options=options)
-        runs[folder_name(same)] = same
+        runs[folder_name(config.resolved(device, data=""))] = config.in_full(device)
     return runs

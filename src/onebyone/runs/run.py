@@ -15,7 +15,7 @@ from torch.nn.utils import get_total_norm
 
 from onebyone import engine, streams
 from onebyone.data import Dataset, load
-from onebyone.engine import choose_device, environment, milestone, suited_cpu
+from onebyone.engine import NotNow, choose_device, environment, milestone, suited_cpu
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, measure_cost, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
@@ -23,10 +23,13 @@ from onebyone.files import whole
 from onebyone.methods import find
 from onebyone.runs import checkpoint
 from onebyone.runs.checkpoint import Progress
-from onebyone.runs.config import RunConfig, short_hash
+from onebyone.runs.config import RunConfig
+from onebyone.runs.files import forget_error, sole_use
+from onebyone.runs.folder import CONFIG
 
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"
+CURVE = "curve.csv"
 # Steps between two checkpoints, so that a crash costs a minute at most. On a GPU one takes as long as a hundred steps.
 CPU_STEPS, GPU_STEPS = 500, 5000
 
@@ -88,7 +91,7 @@ class Run:
         """Make the folder this run's own, or find that it is."""
         import yaml
 
-        path = out / "config.yaml"
+        path = out / CONFIG
         differences = ""
         if path.exists():
             try:
@@ -194,7 +197,7 @@ class Run:
             environment=environment(self.learner.device),
         )
         if self.folder is not None:
-            with whole(self.folder / "curve.csv") as place:
+            with whole(self.folder / CURVE) as place:
                 place.write_text(self.curve(result))
             with whole(self.folder / RESULT) as place:
                 place.write_text(result.to_json())
@@ -237,9 +240,21 @@ def run(
         raise UsageError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
     config.method_options(), config.arrival()  # refuse what is wrong before anything is read or written
     data = load(config.dataset, data_dir) if data is None else data
-    folder = Path(out) if out is not None else None
-    current = Run(config, data.held_out() if config.held_out else data, folder)
-    with stop_signal() as stopped, suited_cpu(current.cost.flops * config.batch_size):
+    learnt = data.held_out() if config.held_out else data
+    if out is None:
+        return _finish(Run(config, learnt), checkpoint_every, listener)
+    try:
+        with sole_use(Path(out)):
+            result = _finish(Run(config, learnt, Path(out)), checkpoint_every, listener)
+            forget_error(Path(out))  # of a sweep, in which this run has failed
+            return result
+    except NotNow as busy:
+        raise UsageError(f"{busy}; wait until it has finished, or choose another folder") from None
+
+
+def _finish(current: Run, checkpoint_every: int | None, listener: Listener | None) -> Result:
+    """Do what is left of a run, in this thread."""
+    with stop_signal() as stopped, suited_cpu(current.cost.flops * current.config["batch_size"]):
         steps = current.steps(checkpoint_every, listener or Listener(), stopped)
         while True:
             try:
@@ -251,22 +266,9 @@ def run(
 
 def tidy(folder: Path) -> None:
     """Remove what a finished run has no use for: its checkpoint, and what was being written when it was killed."""
-    for pattern in (CHECKPOINT, *(f".{name}.*" for name in ("config.yaml", "curve.csv", RESULT, CHECKPOINT))):
+    for pattern in (CHECKPOINT, *(f".{name}.*" for name in (CONFIG, CURVE, RESULT, CHECKPOINT))):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
-
-
-def folder_name(config: RunConfig) -> str:
-    """A name for a run's folder: what one looks for, and a hash of all the rest.
-
-    >>> folder_name(RunConfig(method="er", seed=3))
-    'er-digits-s1-m20-seed3-...'
-    """
-    record = config.record()
-    method = config.method.rpartition(":")[2]  # without the place of one that is not installed
-    stream = f"-{record['stream'].partition(':')[0]}" if "stream" in record else ""
-    readable = f"{method}-{config.dataset}{stream}-s{config.classes_per_task}-m{config.memory_per_class}"
-    return f"{readable}-seed{config.seed}-{short_hash(record)}"
 
 
 def _differences(old: Any, new: dict[str, Any]) -> str:

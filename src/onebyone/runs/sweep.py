@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -12,11 +13,13 @@ from onebyone.engine import choose_device, pack, suited_cpu
 from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
+from onebyone.files import whole
 from onebyone.methods import find
 from onebyone.runs.config import RunConfig
 from onebyone.runs.files import forget_error
+from onebyone.runs.folder import CONFIG
 from onebyone.runs.grid import plan
-from onebyone.runs.run import RESULT, Interrupted, stop_signal, tidy
+from onebyone.runs.run import CURVE, RESULT, Interrupted, stop_signal, tidy
 from onebyone.runs.workers import Data, Ended, Failed, Moved, Standing, Task, Teller, cores, sentence, spread
 
 PACK_WIDTH = 16  # runs at once on a GPU
@@ -79,7 +82,7 @@ def sweep(
     for name, config in runs.items():
         # The data are read here even if others will use them: what is missing is downloaded, or refused, once.
         recorded = config.resolved(place.type, data(config.dataset, config.held_out).fingerprint)
-        if (result := _finished(task.out / name, recorded)) is not None:
+        if (result := _finished(task.out, name, recorded)) is not None:
             outcomes[name] = result
     waiting = {name: config for name, config in runs.items() if name not in outcomes}
     watcher.planned(list(waiting), {name: result for name, result in outcomes.items() if isinstance(result, Result)})
@@ -123,14 +126,23 @@ def packed(
     pack({name: partial(start, name, config) for name, config in runs.items()}, width, done=ended, failed=failed)
 
 
-def _finished(folder: Path, recorded: Mapping[str, Any]) -> Result | None:
-    """The result in a folder, if it is one of this configuration; whatever is wrong is left to the run to say."""
-    try:
-        result = Result.read(folder / RESULT)
-    except (OSError, UsageError):
-        return None
-    if result.config != recorded:
-        return None
-    tidy(folder)
-    forget_error(folder)
-    return result
+def _finished(out: Path, name: str, recorded: Mapping[str, Any]) -> Result | None:
+    """The result of a finished run of this configuration; whatever is wrong is left to the run to say.
+
+    It is in its folder under ``out``, or was left beside ``out`` by ``onebyone run`` and is copied from there.
+    """
+    own, other = out / name, out.parent / name
+    for folder in (own,) if own.exists() else (own, other):
+        try:
+            result = Result.read(folder / RESULT)
+        except (OSError, UsageError):
+            continue
+        if result.config == recorded:
+            if folder == other:
+                for file in (CONFIG, CURVE, RESULT):
+                    with whole(own / file) as path:
+                        shutil.copyfile(other / file, path)
+            tidy(own)
+            forget_error(own)
+            return result
+    return None
