@@ -3,6 +3,8 @@
 import errno
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -97,7 +99,10 @@ def names(folder: Path) -> set[str]:
         ("--device cuda:99", "device 'cuda:99' cannot be used ("),
         ("--dataset arrays", "arrays: no file was given; expected an .npz file"),
         ("--dataset arrays --data-dir nowhere.npz", "arrays: nowhere.npz is not a file; expected an .npz file"),
-        ("--dataset folder", "folder: no folder was given; expected one with a sub-folder for each class"),
+        (
+            "--dataset folder",
+            "folder: root (data_dir) is not given; expected a folder with a sub-folder for each class",
+        ),
         ("--dataset folder --data-dir nowhere", "nowhere is not a folder; expected one with a sub-folder"),
         ("--sed 1", "No such option: --sed (Possible options: --seed, --set, --stream)"),
         ("--set", "Option '--set' requires an argument"),
@@ -199,16 +204,34 @@ def test_damaged_data_are_refused(make: Callable[[Path], str], refuse: Refuse, t
     assert names(tmp_path) == {"data"}
 
 
-def test_an_unreadable_picture_is_refused(refuse: Refuse, tmp_path: Path) -> None:
+@pytest.fixture
+def pets(tmp_path: Path) -> Path:
+    """An image folder with a truncated file in it."""
     for name in ("cat", "dog"):
         (tmp_path / "pets" / name).mkdir(parents=True)
-        for number in range(2):
+        for number in range(3):
             Image.new("RGB", (4, 4)).save(tmp_path / "pets" / name / f"{number}.png")
     broken = tmp_path / "pets" / "dog" / "1.png"
     broken.write_bytes(broken.read_bytes()[:40])
-    said = refuse("run", "--dataset", "folder", "--data-dir", "pets", "--out", "out")
-    assert said.startswith("pets/dog/1.png cannot be read as a picture (")
+    return tmp_path / "pets"
+
+
+FOLDER = ("--dataset", "folder", "--data-dir", "pets", "--out", "out")
+
+
+def test_strict_refuses_an_unreadable_image(pets: Path, refuse: Refuse, tmp_path: Path) -> None:
+    said = refuse("run", *FOLDER, "--strict")
+    assert said.startswith("pets: 1 skipped, 5 images read; skipped: dog/1.png (")
     assert names(tmp_path) == {"pets"}
+
+
+@pytest.mark.parametrize("command", ["run", "sweep"])
+def test_skipped_images_are_printed_once(pets: Path, command: str, tmp_path: Path) -> None:
+    (tmp_path / "grid.yaml").write_text("{method: [finetune, er], dataset: folder}")
+    words = ("sweep", "grid.yaml", "--jobs", "2", *FOLDER[2:]) if command == "sweep" else ("run", *FOLDER)
+    done = subprocess.run([sys.executable, "-m", "onebyone", *words], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"onebyone: pets: 1 skipped, 5 images read; .*\n", done.stderr), done.stderr
 
 
 @pytest.mark.parametrize("out", ["file", "file/below"])

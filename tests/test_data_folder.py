@@ -1,12 +1,15 @@
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from onebyone.data import CropFlip, from_folder, load
+from onebyone.data import CropFlip, SkippedFilesWarning, from_folder, images, load
 from onebyone.errors import UsageError
 
 
@@ -44,7 +47,7 @@ def test_options(pictures: Path) -> None:
     assert dataset.augmentation == plain
     assert torch.equal(dataset.test_x, from_folder(pictures, 9, test_fraction=0.5, seed=1).test_x)
     assert not torch.equal(dataset.test_x, from_folder(pictures, 9, test_fraction=0.5, seed=2).test_x)
-    with pytest.raises(UsageError, match="size is 0; pictures need at least 1 pixel a side"):
+    with pytest.raises(UsageError, match="size is 0; images need at least 1 pixel per side"):
         from_folder(pictures, size=0)
 
 
@@ -82,7 +85,6 @@ def test_every_kind_of_picture(tmp_path: Path) -> None:
     palette = Image.new("P", (4, 4))
     palette.putpalette([255, 255, 255] * 256)
     palette.save(tmp_path / "a" / "transparent.png", transparency=bytes([0, 128, 255]))
-    (tmp_path / "a" / "Thumbs.db").write_bytes(b"not a picture")
     (tmp_path / "a" / "._1.png").write_bytes(b"what a Mac leaves behind")
     (tmp_path / ".git").mkdir()
     dataset = from_folder(tmp_path)
@@ -100,7 +102,7 @@ def test_pixels_keep_their_place(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no folder was given; expected one with a sub-folder for each class"):
+    with pytest.raises(UsageError, match="expected a folder with a sub-folder for each class"):
         load("folder")
     with pytest.raises(UsageError, match="missing is not a folder; expected one with a sub-folder"):
         load("folder", tmp_path / "missing")
@@ -108,7 +110,9 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
         load("folder", tmp_path)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes.txt").touch()
-    with pytest.raises(UsageError, match=r"a has no pictures \(\.png .*\); add some, or remove the folder"):
+    with pytest.raises(
+        UsageError, match=r"a has no images .*notes\.txt \(no image file\); add some, or remove the folder"
+    ):
         load("folder", tmp_path)
 
 
@@ -119,19 +123,76 @@ def test_unknown_test_classes_are_refused(tmp_path: Path) -> None:
         load("folder", tmp_path)
 
 
-@pytest.mark.parametrize("keep", [0, 45])
-def test_unreadable_picture(pictures: Path, keep: int) -> None:
-    path = pictures / "zebra" / "3.png"
-    path.write_bytes(path.read_bytes()[:keep])
-    with pytest.raises(UsageError, match=r"3\.png cannot be read as a picture .*; mend it, .* or remove it"):
+@given(st.integers(0, 19), st.integers(0, 50))
+def test_a_damaged_file_is_skipped_and_named(damaged: int, keep: int) -> None:
+    with TemporaryDirectory() as folder:
+        root = Path(folder)
+        for number in range(20):
+            paint(root / "ant" / f"{number}.png")
+        path = root / "ant" / f"{damaged}.png"
+        path.write_bytes(path.read_bytes()[:keep])  # the pixels begin at byte 41
+        with pytest.warns(SkippedFilesWarning, match=rf"1 skipped, 19 images .*ant/{damaged}\.png \(.+\)$"):
+            dataset = load("folder", root)
+        assert len(dataset.train_y) + len(dataset.test_y) == 19
+        with pytest.raises(UsageError, match=rf"ant/{damaged}\.png .*; fix or remove them, or read without strict"):
+            load("folder", root, strict=True)
+
+
+def test_everything_that_is_not_read_is_counted_and_named(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paint(pictures / "ant" / "old" / "deep" / "1.png")
+    paint(pictures / "ant" / "old" / "2.png")
+    for name in ("ant/1.heic", "zebra/1.avif", "zebra/notes.txt", "labels.csv"):
+        (pictures / name).touch()
+    monkeypatch.setattr(images, "OPTIONAL_SUFFIXES", ())  # a Pillow without AVIF
+    with pytest.warns(SkippedFilesWarning) as caught:
+        assert len(from_folder(pictures).train_y) == 16
+    (warning,) = caught
+    said = str(warning.message)
+    assert said.startswith(f"{pictures}: 5 skipped, 20 images read; skipped: ")
+    for part in (
+        "labels.csv (beside the class folders)",
+        "ant/1.heic (Pillow cannot read .heic)",
+        "ant/old (a nested folder with 2 files)",
+        "zebra/1.avif (Pillow cannot read .avif)",
+        "zebra/notes.txt (no image file)",
+    ):
+        assert part in said
+    assert warning.filename == __file__
+    for number in range(9):
+        (pictures / f"{number}.txt").touch()
+    with pytest.warns(SkippedFilesWarning, match=r"14 skipped, .* and 9 more$"):
+        from_folder(pictures)
+
+
+def test_a_class_of_damaged_files_only_is_refused(pictures: Path) -> None:
+    for path in (pictures / "ant").iterdir():
+        path.write_bytes(b"")
+    with pytest.raises(UsageError, match=r"ant has no images that can be read .*0\.bmp .* and 5 more; add some"):
         load("folder", pictures)
 
 
-def test_deep_pixels_are_refused_rather_than_cut(tmp_path: Path) -> None:
+def test_strict_is_for_folders(pictures: Path) -> None:
+    assert load("folder", pictures, strict=True) == load("folder", pictures)
+    with pytest.raises(UsageError, match="strict is given, and digits is no image folder"):
+        load("digits", strict=True)
+
+
+def test_an_upright_image_of_a_turned_camera(tmp_path: Path) -> None:
+    image = Image.new("RGB", (4, 4), "red")
+    image.paste("blue", (0, 0, 4, 2))  # blue above red
+    stored = image.transpose(Image.Transpose.ROTATE_90)
+    stored.getexif()[0x0112] = 6
     (tmp_path / "a").mkdir()
-    Image.fromarray(np.full((4, 4), 40_000, np.uint16)).save(tmp_path / "a" / "1.png")
-    with pytest.raises(UsageError, match=r"1\.png cannot be read .*not of 8 bits"):
-        load("folder", tmp_path)
+    for number in range(2):
+        stored.save(tmp_path / "a" / f"{number}.png", exif=stored.getexif())
+    assert from_folder(tmp_path, size=4).train_x[0, 2, :, 0].tolist() == [255, 255, 0, 0]
+
+
+def test_sixteen_bit_images_are_read(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for number in range(2):
+        Image.fromarray(np.full((4, 4), 40 * 257, np.uint16)).save(tmp_path / "a" / f"{number}.png")
+    assert from_folder(tmp_path).train_x.unique().tolist() == [40]
 
 
 def test_without_pillow(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:

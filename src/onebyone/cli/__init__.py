@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 
 from onebyone.errors import UsageError
 
@@ -15,6 +16,7 @@ def main() -> None:
         sys.exit(f"onebyone: the command line needs {missing.name}; install it with: pip install 'onebyone[cli]'")
     from onebyone.runs.run import Interrupted
 
+    warnings.showwarning = _print_warning
     sentence = ""
     try:
         # Standalone, the parser would print three lines of usage before what is wrong.
@@ -36,3 +38,8 @@ def main() -> None:
     if sentence:
         print(f"onebyone: {sentence}", file=sys.stderr)
     sys.exit(code)
+
+
+def _print_warning(message: Warning | str, *where: object, **more: object) -> None:
+    """A warning as one line, without the line of code it came from."""
+    print(f"onebyone: {message}", file=sys.stderr)

@@ -14,7 +14,7 @@ from rich.table import Table
 from onebyone import __version__
 from onebyone.cli.progress import Bar
 from onebyone.cli.reproduce import report_command, reproduce_command
-from onebyone.cli.runs import CheckpointEvery, DataDir, Device, Jobs, check_data_dir, do_runs, end
+from onebyone.cli.runs import CheckpointEvery, DataDir, Device, Jobs, Strict, check_data_dir, do_runs, end
 from onebyone.cli.tune import tune_command
 from onebyone.data import datasets as all_datasets
 from onebyone.data import load
@@ -83,6 +83,7 @@ def run_command(
         bool, typer.Option("--prequential", help="Also predict every batch before it is learnt.")
     ] = False,
     checkpoint_every: CheckpointEvery = None,
+    strict: Strict = False,
 ) -> None:
     """Learn a stream with one method and leave a result folder.
 
@@ -106,7 +107,7 @@ def run_command(
     device_type = choose_device(device).type
     config.resolved(device_type, data="")  # refuses a wrong configuration before the data are read
     with Bar() as bar:
-        data = load(dataset, data_dir)
+        data = load(dataset, data_dir, strict=strict)
         learnt = data.held_out() if held_out else data
         folder = out or find_folder(Path("runs"), config.resolved(device_type, learnt.fingerprint))
         result = run(config, data=data, out=folder, checkpoint_every=checkpoint_every, listener=bar)
@@ -123,6 +124,7 @@ def sweep_command(
     device: Device = "auto",
     jobs: Jobs = None,
     checkpoint_every: CheckpointEvery = None,
+    strict: Strict = False,
 ) -> None:
     """Do every run of a grid, several at a time.
 
@@ -138,7 +140,7 @@ def sweep_command(
     times at once, as with cuda:0 and cuda:1, it shares the runs.
     """
     folder = out or Path("runs") / file.stem
-    end(do_runs(read_grid(file), folder, data_dir, device, jobs, checkpoint_every), folder)
+    end(do_runs(read_grid(file), folder, data_dir, device, jobs, checkpoint_every, strict), folder)
 
 
 app.command("tune")(tune_command)

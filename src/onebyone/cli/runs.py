@@ -19,6 +19,7 @@ from onebyone.runs.workers import Failed
 DataDir = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Folder or file of the data.", show_default="the cache")
 ]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse unreadable images, do not skip them.")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:N or auto.")]
 CheckpointEvery = Annotated[
     int | None, typer.Option(metavar="N", help="Steps between checkpoints.", show_default="500, GPU 5000")
@@ -39,6 +40,7 @@ def do_runs(
     device: str,
     jobs: int | None,
     checkpoint_every: int | None = None,
+    strict: bool = False,
 ) -> dict[str, Result | Failed]:
     """Do these runs while the user watches; outcomes by folder."""
     check_data_dir(data_dir, (config.dataset for config in configs))
@@ -47,6 +49,7 @@ def do_runs(
             configs,
             folder,
             data_dir=data_dir,
+            strict=strict,
             device=device,
             jobs=jobs,
             checkpoint_every=checkpoint_every,

@@ -1,33 +1,35 @@
-"""A data set from a folder of pictures."""
+"""A data set from a folder of images."""
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+import warnings
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from onebyone.data.augmentation import CropFlip
 from onebyone.data.dataset import Dataset, split_by_class
 from onebyone.data.download import progress
+from onebyone.data.images import OPTIONAL_SUFFIXES, UnreadableImage, all_pixels, suffixes
 from onebyone.data.registry import register
 from onebyone.errors import UsageError
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 CROP_FLIP = CropFlip(padding=4, flip=True)
+NAMED = 5  # skipped files that a message names; it counts the others
 
 
-@register("folder", about="not in the paper: for pictures of your own")
-def load_folder(root: Path | None = None) -> Dataset:
-    """Your own pictures: a folder with one sub-folder for each class, read as 32x32 pixels."""
+class SkippedFilesWarning(UserWarning):
+    """Some files of an image folder were not read."""
+
+
+@register("folder", about="not in the paper: for images of your own")
+def load_folder(root: Path | None = None, *, strict: bool = False) -> Dataset:
+    """Your own images: a folder with one sub-folder for each class, read as 32x32 pixels."""
     if root is None:
-        raise UsageError(
-            "folder: no folder was given; expected one with a sub-folder for each class (--data-dir FOLDER)"
-        )
-    return from_folder(root)
+        raise UsageError("folder: root (data_dir) is not given; expected a folder with a sub-folder for each class")
+    return from_folder(root, strict=strict)
 
 
 def from_folder(
@@ -37,12 +39,17 @@ def from_folder(
     augmentation: CropFlip = CROP_FLIP,
     test_fraction: float = 0.2,
     seed: int = 0,
+    strict: bool = False,
 ) -> Dataset:
-    """A data set from pictures: ``root`` has a sub-folder for each class, or ``train`` and ``test`` that do.
+    """A data set from images: ``root`` has a sub-folder for each class, or ``train`` and ``test`` that do.
 
-    Every picture becomes RGB of ``size`` x ``size`` pixels, whatever its proportions. The classes are in the
-    order of their names. Without ``train`` and ``test``, ``test_fraction`` of each class, drawn by ``seed``,
-    becomes the test set.
+    Every image becomes upright RGB of ``size`` x ``size`` pixels, whatever its proportions (see
+    :func:`onebyone.data.images.upright`). The classes are in the order of their names. Without ``train`` and
+    ``test``, ``test_fraction`` of each class, drawn by ``seed``, becomes the test set.
+
+    Files that cannot be read, files of other kinds and nested folders are skipped, with a
+    :class:`SkippedFilesWarning` that counts and names them; ``strict`` refuses them. Hidden files, whose names begin
+    with a dot, are ignored.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -58,71 +65,93 @@ def from_folder(
     if not root.is_dir():
         raise UsageError(f"{root} is not a folder; expected one with a sub-folder for each class")
     if size < 1:
-        raise UsageError(f"size is {size}; pictures need at least 1 pixel a side")
+        raise UsageError(f"size is {size}; images need at least 1 pixel per side")
     train, test = root / "train", root / "test"
     # There may be a class of pictures of trains, so only both together mean the two halves.
     divided = train.is_dir() and test.is_dir()
-    classes = _class_names(train if divided else root)
-    x, y = _read(train if divided else root, classes, size)
+    halves = [train, test] if divided else [root]
+    classes = _class_names(halves[0])
+    if divided and (strange := sorted(set(_class_names(test)) - set(classes))):
+        raise UsageError(
+            f"{test} has the classes {', '.join(strange)}, which {train} has not; remove them, or add images to "
+            "learn them from"
+        )
+    skipped: dict[Path, str] = {path: "beside the class folders" for half in halves for path in _files(half)}
+    read = [_read(half, classes, size, skipped) for half in halves]
+    if skipped:
+        _report(root, skipped, sum(len(y) for _, y in read), strict)
     if divided:
-        if strange := sorted(set(_class_names(test)) - set(classes)):
-            raise UsageError(
-                f"{test} has the classes {', '.join(strange)}, which {train} has not; remove them, or add "
-                "pictures to learn them from"
-            )
-        test_x, test_y = _read(test, classes, size)
+        (x, y), (test_x, test_y) = read
     else:
+        ((x, y),) = read
         keep, hold = split_by_class(y, test_fraction, seed)
         x, y, test_x, test_y = x[keep], y[keep], x[hold], y[hold]
     return Dataset(root.resolve().name, x, y, test_x, test_y, classes, augmentation)
 
 
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in _visible(folder) if not path.is_dir()]
+
+
 def _class_names(folder: Path) -> tuple[str, ...]:
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+    names = tuple(path.name for path in _visible(folder) if path.is_dir())
     if not names:
-        raise UsageError(f"{folder} has no sub-folders; expected one for each class, with its pictures in it")
-    return tuple(names)
+        raise UsageError(f"{folder} has no sub-folders; expected one for each class, with its images in it")
+    return names
 
 
-def _read(folder: Path, classes: tuple[str, ...], size: int) -> tuple[Tensor, Tensor]:
+def _read(folder: Path, classes: tuple[str, ...], size: int, skipped: dict[Path, str]) -> tuple[Tensor, Tensor]:
+    """Samples [n, 3, size, size] and labels [n]; what is not read is added to ``skipped`` with the reason."""
+    known = suffixes()
     paths: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes):
-        if not (folder / name).is_dir():
-            continue  # a class without test pictures
-        found = sorted(
-            path
-            for path in (folder / name).iterdir()
-            if path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
-        )
-        if not found:
-            raise UsageError(f"{folder / name} has no pictures ({' '.join(SUFFIXES)}); add some, or remove the folder")
-        paths += found
-        labels += [label] * len(found)
+        for path in _visible(folder / name) if (folder / name).is_dir() else ():  # a class may have no test images
+            if path.is_dir():
+                skipped[path] = f"a nested folder with {_count(path)} files"
+            elif path.suffix.lower() in known:
+                paths.append(path)
+                labels.append(label)
+            else:
+                suffix = path.suffix.lower()
+                skipped[path] = f"Pillow cannot read {suffix}" if suffix in OPTIONAL_SUFFIXES else "no image file"
     x = np.empty((len(paths), size, size, 3), np.uint8)
-    # Decoding is nearly all of the work, and Pillow lets go of the interpreter lock for it.
-    with ThreadPoolExecutor() as pool, progress(f"reading {folder}", len(paths)) as advance:
-        for row, picture in zip(x, pool.map(lambda path: _read_picture(path, size), paths), strict=True):
-            row[:] = picture
+    kept: list[int] = []
+    with progress(f"reading {folder}", len(paths)) as advance:
+        for path, label, found in zip(paths, labels, all_pixels(paths, "RGB", (size, size)), strict=True):
+            if isinstance(found, UnreadableImage):
+                skipped[path] = found.reason
+            else:
+                x[len(kept)] = found
+                kept.append(label)
             advance(1)
-    return torch.from_numpy(x).permute(0, 3, 1, 2).contiguous(), torch.tensor(labels)
+    for label, name in enumerate(classes):
+        if (folder / name).is_dir() and label not in kept:
+            raise UsageError(_no_images(folder / name, skipped))
+    return torch.from_numpy(x[: len(kept)]).permute(0, 3, 1, 2).contiguous(), torch.tensor(kept)
 
 
-def _read_picture(path: Path, size: int) -> npt.NDArray[np.uint8]:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise UsageError(
-            "reading pictures needs Pillow, which is not installed; run `pip install 'onebyone[cli]'`"
-        ) from None
-    try:
-        with Image.open(path) as image:
-            if image.mode[0] in "IF":  # Pillow would cut every value above 255, leaving a white picture
-                raise UsageError(f"its pixels are of type {image.mode}, not of 8 bits")
-            # Pillow warns unless a transparent palette goes through RGBA.
-            solid = (image.convert("RGBA") if "transparency" in image.info else image).convert("RGB")
-            return np.asarray(solid.resize((size, size), Image.Resampling.BILINEAR))
-    except Exception as error:  # a damaged picture can raise anything
-        raise UsageError(
-            f"{path} cannot be read as a picture ({error}); mend it, save it as 8-bit PNG, or remove it"
-        ) from error
+def _count(folder: Path) -> int:
+    return sum(not path.is_dir() for path in folder.rglob("*"))
+
+
+def _no_images(folder: Path, skipped: dict[Path, str]) -> str:
+    inside = {path: why for path, why in skipped.items() if path.parent == folder}
+    found = f"; skipped: {_list(folder, inside)}" if inside else ""
+    return f"{folder} has no images that can be read ({' '.join(suffixes())}){found}; add some, or remove the folder"
+
+
+def _report(root: Path, skipped: dict[Path, str], read: int, strict: bool) -> None:
+    message = f"{root}: {len(skipped)} skipped, {read:,} images read; skipped: {_list(root, skipped)}"
+    if strict:
+        raise UsageError(f"{message}; fix or remove them, or read without strict")
+    warnings.warn(message, SkippedFilesWarning, stacklevel=3)
+
+
+def _list(root: Path, skipped: dict[Path, str]) -> str:
+    named = [f"{path.relative_to(root)} ({why})" for path, why in list(skipped.items())[:NAMED]]
+    return ", ".join(named) + (f" and {len(skipped) - NAMED} more" if len(skipped) > NAMED else "")

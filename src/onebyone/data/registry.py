@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 
 from onebyone.data.dataset import Dataset
-from onebyone.errors import unknown
+from onebyone.errors import UsageError, unknown
 
-Loader = Callable[[Path | None], Dataset]
+Loader = Callable[..., Dataset]  # takes a path or None, and strict if files may have to be skipped
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,20 @@ def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
     return add
 
 
-def load(name: str = "digits", root: str | Path | None = None) -> Dataset:
+def load(name: str = "digits", root: str | Path | None = None, *, strict: bool = False) -> Dataset:
     """Read a data set by name; ``root`` is its folder or file, by default the cache folder.
+
+    ``strict``, for image folders only, refuses files that would be skipped with a warning.
 
     >>> load("digits").name
     'digits'
     """
     if name not in _DATASETS:
         raise unknown("data set", name, _DATASETS)
-    return _DATASETS[name].load(Path(root) if root is not None else None)
+    read = _DATASETS[name].load
+    if strict and "strict" not in signature(read).parameters:
+        raise UsageError(f"strict is given, and {name} is no image folder; leave it out")
+    return read(Path(root) if root is not None else None, **{"strict": True} if strict else {})
 
 
 def datasets() -> dict[str, Entry]:

@@ -224,13 +224,15 @@ def run(
     *,
     data: Dataset | None = None,
     data_dir: str | Path | None = None,
+    strict: bool = False,
     out: str | Path | None = None,
     checkpoint_every: int | None = None,
     listener: Listener | None = None,
 ) -> Result:
     """Do a run, or what is left of it; with ``out`` it leaves a folder and can be stopped and resumed.
 
-    A checkpoint is made every so many steps; by default 500, on a GPU 5000.
+    A checkpoint is made every so many steps; by default 500, on a GPU 5000. ``strict`` refuses an image folder with
+    files that cannot be read, instead of skipping these with a warning.
 
     >>> result = run(RunConfig(method="er", classes_per_task=5))
     >>> len(result.accuracy_matrix), result.samples
@@ -239,7 +241,7 @@ def run(
     if checkpoint_every is not None and checkpoint_every < 1:
         raise UsageError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
     config.method_options(), config.arrival()  # refuse what is wrong before anything is read or written
-    data = load(config.dataset, data_dir) if data is None else data
+    data = load(config.dataset, data_dir, strict=strict) if data is None else data
     learnt = data.held_out() if config.held_out else data
     if out is None:
         return _finish(Run(config, learnt), checkpoint_every, listener)

@@ -43,6 +43,7 @@ def sweep(
     out: str | Path,
     *,
     data_dir: str | Path | None = None,
+    strict: bool = False,
     device: str = "auto",
     jobs: int | None = None,
     checkpoint_every: int | None = None,
@@ -76,6 +77,7 @@ def sweep(
         str(place),
         checkpoint_every,
         frozenset(find(config.method).learner.__module__ for config in runs.values()),
+        strict,
     )
     data = cache(task.data)
     outcomes: dict[str, Result | Failed] = {}

@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 import traceback
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from onebyone.data import Dataset, load
+from onebyone.data import Dataset, SkippedFilesWarning, load
 from onebyone.engine import suited_cpu
 from onebyone.engine.pack import WAIT_SECONDS, NotNow, Steps
 from onebyone.errors import UsageError
@@ -55,10 +56,11 @@ class Task:
     device: str
     checkpoint_every: int | None
     places: frozenset[str] = frozenset()  # what registers the methods
+    strict: bool = False  # whether files of an image folder that cannot be read are refused
 
     def data(self, dataset: str, held_out: bool) -> Dataset:
         """The data as they are to be learnt, on the device."""
-        whole_set = load(dataset, self.data_dir)
+        whole_set = load(dataset, self.data_dir, strict=self.strict)
         return (whole_set.held_out() if held_out else whole_set).to(self.device)
 
     def steps(
@@ -211,6 +213,7 @@ def work(connection: Connection, task: Task, threads: int) -> None:
     """A worker process: does the runs it is sent until it is told to stop, and ends at once if its parent is gone."""
     torch.set_num_threads(min(threads, torch.get_num_threads()))  # never more than OMP_NUM_THREADS allows
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    warnings.simplefilter("ignore", SkippedFilesWarning)  # the parent process has read the data and warned
     stopped = threading.Event()
     jobs: queue.SimpleQueue[tuple[str, RunConfig] | None] = queue.SimpleQueue()
 

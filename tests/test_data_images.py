@@ -1,0 +1,117 @@
+"""Images of every mode, depth and orientation come out as a viewer shows them."""
+
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from onebyone.data.images import UnreadableImage, is_gray, pixels, suffixes, upright
+
+# For each EXIF orientation, how an upright image is turned into the one that is stored.
+STORED = {
+    1: None,
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_90,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_270,
+}
+COLOUR = ("RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "LAB", "HSV")
+GRAY = ("L", "LA", "La", "I", "F", "I;16", "I;16L", "I;16B")
+
+
+def scene(colour: bool) -> Image.Image:
+    """A smooth image with another colour in each corner."""
+    down, right = np.mgrid[0:12, 0:20]
+    channels = np.stack([right * 12, down * 20, 200 - right * 8], 2).astype(np.uint8)
+    return Image.fromarray(channels if colour else channels[..., 0])
+
+
+def in_mode(image: Image.Image, mode: str) -> Image.Image:
+    if mode.startswith("I;16"):
+        deep = np.asarray(image).astype(np.uint16) * 257
+        if mode == "I;16B":
+            return Image.frombytes(mode, image.size, deep.astype(">u2").tobytes())
+        return Image.frombytes(mode, image.size, deep.astype("<u2").tobytes())
+    return image.convert({"La": "LA", "RGBa": "RGBA"}.get(mode, mode)).convert(mode)
+
+
+def rotated(image: Image.Image, orientation: int) -> Image.Image:
+    """The image as a camera stores it that was held in this orientation."""
+    turn = STORED[orientation]
+    stored = image.transpose(turn) if turn is not None else image.copy()
+    stored.getexif()[0x0112] = orientation
+    return stored
+
+
+def close(found: npt.NDArray[np.uint8], expected: Image.Image, tolerance: int = 3) -> bool:
+    difference = np.abs(found.astype(int) - np.asarray(expected).astype(int))
+    return found.shape == np.asarray(expected).shape and int(difference.max()) <= tolerance
+
+
+@given(st.sampled_from(COLOUR + GRAY), st.sampled_from(sorted(STORED)), st.sampled_from(["RGB", "L"]))
+def test_every_mode_and_orientation_gives_the_upright_image(mode: str, orientation: int, wanted: str) -> None:
+    image = scene(mode in COLOUR)
+    stored = rotated(in_mode(image, mode), orientation)
+    assert is_gray(stored) == (mode in GRAY)
+    tolerance = 40 if mode == "LAB" else 3  # 8 bits of LAB are coarse
+    assert close(pixels(stored, wanted), image.convert(wanted), tolerance)  # type: ignore[arg-type]
+    assert stored.mode == mode  # the caller's image is left alone
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "png", "tif", "webp"])
+def test_files_of_a_turned_camera(tmp_path: Path, suffix: str) -> None:
+    stored = rotated(scene(True), 6)
+    stored.save(tmp_path / f"it.{suffix}", exif=stored.getexif(), quality=98)
+    assert close(pixels(tmp_path / f"it.{suffix}"), scene(True), tolerance=40)
+    assert pixels(tmp_path / f"it.{suffix}").shape == (12, 20, 3)
+
+
+def test_transparent_pixels_become_white() -> None:
+    for mode in ("RGBA", "LA", "PA"):
+        image = Image.new("RGBA", (2, 1), (0, 0, 0, 0))
+        image.putpixel((1, 0), (0, 0, 0, 255))
+        assert pixels(image.convert(mode), "L").tolist() == [[255, 0]]
+    palette = Image.new("P", (2, 1))
+    palette.putpalette([10, 20, 30] * 2)
+    palette.putpixel((1, 0), 1)
+    buffer = BytesIO()
+    palette.save(buffer, "PNG", transparency=0)
+    assert pixels(Image.open(buffer)).tolist() == [[[255, 255, 255], [10, 20, 30]]]
+    assert pixels(Image.new("RGBA", (1, 1), (9, 9, 9, 77)), "RGBA").tolist() == [[[9, 9, 9, 77]]]
+
+
+def test_bits_and_palettes() -> None:
+    assert pixels(Image.new("1", (1, 1), 1)).tolist() == [[[255, 255, 255]]]
+    assert pixels(Image.new("F", (1, 1), 0.5), "L").tolist() == [[128]]
+    assert close(pixels(scene(True).convert("P", palette=Image.Palette.ADAPTIVE)), scene(True), tolerance=60)
+
+
+@pytest.mark.parametrize("suffix", ["png", "tif", "pgm"])
+def test_sixteen_bits_are_scaled_and_not_cut(tmp_path: Path, suffix: str) -> None:
+    values = np.array([[0, 257, 40_000, 65_535]], np.uint16)
+    Image.fromarray(values).save(tmp_path / f"deep.{suffix}")
+    assert pixels(tmp_path / f"deep.{suffix}", "L").tolist() == [[0, 1, 156, 255]]
+
+
+@pytest.mark.parametrize("value", [-1, 300, float("nan")])
+def test_numbers_without_a_range_are_refused(value: float) -> None:
+    with pytest.raises(UnreadableImage, match=r"an image of mode F cannot be read \(it.* values"):
+        pixels(Image.new("F", (1, 1), value))
+
+
+def test_size_is_height_and_width() -> None:
+    assert pixels(scene(True), "RGB", (5, 7)).shape == (5, 7, 3)
+    assert pixels(scene(True), "L", (5, 7)).shape == (5, 7)
+    assert upright(Image.new("RGB", (3, 2))).size == (3, 2)
+
+
+def test_suffixes_are_those_that_pillow_knows() -> None:
+    assert set(suffixes()) <= set(Image.registered_extensions())
