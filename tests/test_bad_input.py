@@ -238,7 +238,7 @@ def test_skipped_images_are_printed_once(pets: Path, command: str, tmp_path: Pat
 def test_a_file_is_no_folder(out: str, refuse: Refuse, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     said = refuse(*QUICK, "--out", out)
-    assert re.fullmatch(rf"{out}/config.yaml cannot be written \(.+\); choose another place", said)
+    assert re.fullmatch(rf"{out}/config.yaml cannot be written \(.+\); choose another path", said)
     assert (tmp_path / "file").read_text() == "mine"
 
 
@@ -279,7 +279,7 @@ def test_a_full_disk_is_said_and_the_run_goes_on_when_there_is_room(
     with monkeypatch.context() as patch:
         patch.setattr(Path, method, write)
         said = refuse(*words)
-    assert re.fullmatch(r"the disk is full, so out/\S+ was not written; free some space or choose another place", said)
+    assert re.fullmatch(r"the disk is full, so out/\S+ was not written; free some space or choose another path", said)
     assert names(tmp_path / "out") <= {"config.yaml", "checkpoint.safetensors", "curve.csv"}  # whole ones
 
     assert onebyone(*words)[0] == 0

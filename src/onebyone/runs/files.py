@@ -8,40 +8,28 @@ from pathlib import Path
 
 from onebyone.engine import NotNow
 from onebyone.errors import UsageError
-from onebyone.files import cannot_write, whole
-
-try:
-    import fcntl
-except ImportError:  # not there on Windows, where folders are not locked
-    fcntl = None  # type: ignore[assignment]
+from onebyone.files import lock, whole
 
 ERROR = "error.txt"
 
 
 @contextmanager
 def sole_use(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Lock a folder, so that no two processes work in it; the kernel unlocks it when a process dies.
+    """Lock a folder while the block runs, so that no two processes work in it; a process that dies unlocks it.
 
-    Where another is at work, ``wait`` for it or raise ``NotNow``.
+    While another process has the lock, ``wait`` for it or raise ``NotNow``.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, sole_use(Path(folder)):
     ...     pass
     """
+    held = lock(folder, wait=wait)
+    if held is None:
+        raise NotNow(f"another process works in {folder}")
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("a")
-    except OSError as error:
-        raise cannot_write(folder, error) from error
-    with file:
-        if fcntl is not None:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise NotNow(f"another process works in {folder}") from None
-            except OSError:  # a file system without locks
-                pass
         yield
+    finally:
+        held.release()
 
 
 def leave_error(folder: Path, text: str) -> None:

@@ -1,0 +1,127 @@
+"""Files that are written whole or not at all, and folders with one user; other platforms as far as simulated."""
+
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from filelock import SoftFileLock
+
+from onebyone import UsageError
+from onebyone.engine import NotNow
+from onebyone.files import whole
+from onebyone.runs.files import sole_use
+
+
+def fail_while_writing(path: Path, error: BaseException) -> None:
+    with whole(path) as temporary:
+        temporary.write_text("half")
+        raise error
+
+
+@pytest.fixture
+def windows_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``os.fsync`` as Windows has it: a handle that may only read cannot be flushed."""
+    fcntl = pytest.importorskip("fcntl")
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+
+
+@pytest.mark.usefixtures("windows_fsync")
+def test_a_file_is_flushed_through_a_handle_that_may_write(tmp_path: Path) -> None:
+    with whole(tmp_path / "note") as temporary:
+        temporary.write_text("hello")
+    assert (tmp_path / "note").read_text() == "hello"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(errno.ENOENT, "No such file or directory", "elsewhere.csv"),
+        PermissionError(errno.EACCES, "Permission denied", "elsewhere.csv"),
+        OSError(errno.ENOSPC, "No space left on device", "elsewhere.csv"),
+        ConnectionResetError(errno.ECONNRESET, "Connection reset by peer"),
+        TimeoutError("timed out"),
+        OSError("anything"),
+        ValueError("anything"),
+        KeyboardInterrupt(),
+    ],
+    ids=repr,
+)
+def test_a_file_is_not_blamed_for_other_errors(error: BaseException, tmp_path: Path) -> None:
+    (tmp_path / "note").write_text("before")
+    with pytest.raises(type(error)) as caught:
+        fail_while_writing(tmp_path / "note", error)
+    assert caught.value is error
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full, so .*note was not written"),
+        (OSError(errno.EDQUOT, "Disk quota exceeded"), "the disk is full"),
+        (OSError(errno.EIO, "Input/output error"), r"note cannot be written \(Input/output error\)"),
+    ],
+    ids=repr,
+)
+def test_an_error_of_writing_names_the_file(error: OSError, message: str, tmp_path: Path) -> None:
+    (tmp_path / "note").write_text("before")
+    with pytest.raises(UsageError, match=message):
+        fail_while_writing(tmp_path / "note", error)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
+
+
+def test_a_folder_in_the_way_names_the_file(tmp_path: Path) -> None:
+    (tmp_path / "note" / "inside").mkdir(parents=True)
+    with pytest.raises(UsageError, match="note cannot be written"), whole(tmp_path / "note") as temporary:
+        temporary.write_text("hello")
+    (tmp_path / "file").touch()
+    with pytest.raises(UsageError, match="cannot be written"), whole(tmp_path / "file" / "note"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "note"]
+
+
+@pytest.mark.parametrize("soft", [False, True], ids=["this platform", "a platform without file locks"])
+def test_a_folder_has_one_user(soft: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if soft:
+        monkeypatch.setattr("onebyone.files.FileLock", SoftFileLock, raising=False)
+    with (
+        sole_use(tmp_path / "run"),
+        pytest.raises(NotNow, match="another process works in"),
+        sole_use(tmp_path / "run"),
+    ):
+        pass
+    with sole_use(tmp_path / "run"):
+        pass
+
+
+WITHOUT_FCNTL = """
+import sys, warnings
+sys.modules["fcntl"] = None
+warnings.simplefilter("ignore")
+from pathlib import Path
+from onebyone.engine import NotNow
+from onebyone.runs.files import sole_use
+
+with sole_use(Path(sys.argv[1])):
+    try:
+        with sole_use(Path(sys.argv[1])):
+            print("two at once")
+    except NotNow:
+        print("refused")
+"""
+
+
+def test_folders_are_locked_where_there_is_no_fcntl(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", WITHOUT_FCNTL, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("refused\n", 0), done.stderr
