@@ -63,17 +63,24 @@ def step(samples: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callab
     """Takes one step on new samples with these labels, and shows what its loss is made from before it changes."""
 
     def take(learner: ReplayLearner[Any], labels: Sequence[int], look: Callable[..., None]) -> None:
-        original, looks = learner.loss, 0
+        incoming_loss, descend = learner.incoming_loss, learner.descend
+        batches: list[tuple[Encoded, ...]] = []
+        looks = 0
 
-        def spy(*encoded: Encoded) -> Tensor:
+        def record(*encoded: Encoded) -> Tensor:
+            batches.append(encoded)
+            return incoming_loss(*encoded)
+
+        def look_first(loss: Tensor) -> None:
             nonlocal looks
-            loss, looks = original(*encoded), looks + 1
+            looks += 1
             with torch.no_grad():
-                look(loss, *encoded)
-            return loss
+                look(loss, *batches[0])
+            descend(loss)
 
         with monkeypatch.context() as patch:
-            patch.setattr(learner, "loss", spy)
+            patch.setattr(learner, "incoming_loss", record)
+            patch.setattr(learner, "descend", look_first)
             learner.observe(*samples(labels))
         assert looks == 1
 

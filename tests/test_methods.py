@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from onebyone import Dataset, UsageError, create, methods
-from onebyone.methods import Options, method
+from onebyone.methods import Options, ReplayLearner, method
+from onebyone.methods.base import Encoded
 from onebyone.testing import checks
 from onebyone.testing.situations import SITUATIONS, Method
 
@@ -40,6 +42,31 @@ def test_memory_layout_changes_no_more_than_rounding(few: Dataset, name: str) ->
     batch = few.train_x[::6], few.train_y[::6]
     losses = [create(name, few.spec, channels_last=layout).observe(*batch) for layout in (True, False)]
     torch.testing.assert_close(*losses, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("hook", "weight"), [("incoming_loss", "incoming_weight"), ("replay_loss", "replay_weight")])
+@pytest.mark.parametrize("name", [name for name in NAMES if issubclass(method(name).learner, ReplayLearner)])
+def test_the_step_minimises_what_the_two_loss_methods_return(few: Dataset, name: str, hook: str, weight: str) -> None:
+    """An override of either method is used, once per step, for every registered method that has them."""
+    learner_class, calls = method(name).learner, 0
+
+    def override(self: Any, *encoded: Encoded) -> Tensor:
+        nonlocal calls
+        calls += 1
+        loss: Tensor = getattr(super(type(self), self), hook)(*encoded)
+        return loss + next(self.parameters()).sum()
+
+    changed_class = type("Changed", (learner_class,), {hook: override})
+    options = method(name).options(memory_per_class=2, **{weight: 0.5})  # type: ignore[call-arg]
+    learner, changed = (make(options, few.spec) for make in (learner_class, changed_class))
+    for x, y in zip(few.train_x.split(30), few.train_y.split(30), strict=True):
+        changed.load_state_dict(learner.state_dict())
+        extra = 0.5 * next(learner.parameters()).sum().detach()
+        losses = [one.observe(x, y) for one in (learner, changed)]
+        torch.testing.assert_close(losses[1], losses[0] + extra, rtol=1e-5, atol=1e-5)
+        weights = [next(one.parameters()) for one in (learner, changed)]
+        assert not torch.equal(*weights), "the override reached the reported loss, not the gradients"
+    assert calls == len(few.train_x) / 30
 
 
 def test_only_icarl_has_to_know_where_a_task_ends() -> None:

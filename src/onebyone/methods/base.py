@@ -69,10 +69,11 @@ class BudgetOptions(Checked):
 
 @dataclass(frozen=True)
 class Encoded(Rows):
-    """Samples on their way through a step, with what the network made of them."""
+    """Samples of one step, with what the network computed from them."""
 
     view: Tensor = field(kw_only=True)  # [n, *shape] augmented, as the network reads them
-    features: Tensor = field(kw_only=True)  # [n, d] as ``embed`` gives them
+    features: Tensor = field(kw_only=True)  # [n, d] as ``embed`` returns them
+    shared: dict[str, Tensor] = field(kw_only=True, default_factory=dict)  # computed once, used by both losses
 
 
 C = TypeVar("C", bound=Checked)  # the options of a method
@@ -309,8 +310,10 @@ class ReplayLearner(NetworkLearner[R]):
             Encoded(**vars(batch), view=view, features=feature)
             for batch, view, feature in zip(batches, views.split(sizes), features, strict=True)
         ]
-        loss = self.loss(*encoded)
-        kept = self.keep(encoded[0])
+        first, replay, *others = encoded
+        loss = self.options.incoming_weight * self.incoming_loss(first, replay, *others)
+        loss = loss + self.options.replay_weight * self.replay_loss(replay, first, *others)
+        kept = self.keep(first)
         self.descend(loss)
         self.after_update(*encoded)
         return loss.detach(), kept
@@ -319,22 +322,13 @@ class ReplayLearner(NetworkLearner[R]):
         """The samples to replay: first those of the replay loss, then any others the method asks for."""
         return (self.memory.sample(self.options.replay_size, self.generator, self.allowed(incoming)),)
 
-    def loss(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> Tensor:
-        """What one step minimises."""
-        first, second = self.losses(incoming, replay, *others)
-        return self.options.incoming_weight * first + self.options.replay_weight * second
-
-    def losses(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> tuple[Tensor, Tensor]:
-        """Both parts of it; a method whose parts have something in common computes that here."""
-        return self.incoming_loss(incoming, replay, *others), self.replay_loss(replay, incoming)
-
     @abstractmethod
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
-        """What the method asks of the incoming samples, given those it has drawn (the replayed ones first)."""
+        """The loss on the incoming samples, given all drawn ones (the replayed samples first)."""
 
     @abstractmethod
-    def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
-        """What the method asks of the replayed samples, in a step with these incoming ones."""
+    def replay_loss(self, replay: Encoded, incoming: Encoded, *others: Encoded) -> Tensor:
+        """The loss on the replayed samples, given the incoming ones and any others that ``draw`` returned."""
 
     def after_update(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> None:
         """What happens between the step and the writing of the memory; nothing for most."""

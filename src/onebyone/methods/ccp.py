@@ -52,15 +52,10 @@ class CCP(PrototypeReplay[CCPOptions]):
                 "give projector=linear or another prototype_gradient"
             )
 
-    def losses(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> tuple[Tensor, Tensor]:
-        prototypes = self.unit(self.reachable(incoming))  # once for both equations
-        return self.equation_3(incoming, prototypes), self.equation_2(replay, prototypes)
-
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
-        return self.equation_3(incoming, self.unit(self.reachable(incoming)))
-
-    def equation_3(self, incoming: Encoded, prototypes: Tensor) -> Tensor:
+        """Equation 3."""
         options, z, y = self.options, self.unit(incoming.features), incoming.y
+        prototypes = self.unit_prototypes(incoming)
         return (
             options.pull_weight * pull(z, y, prototypes)
             + options.mates_weight * gather_mates(z, y)

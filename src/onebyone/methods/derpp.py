@@ -39,13 +39,20 @@ class DERpp(LinearReplay[DERppOptions]):
     def draw(self, incoming: Rows) -> tuple[Rows, ...]:
         return super().draw(incoming) + super().draw(incoming)
 
-    def loss(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> Tensor:
+    def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
+        self.distillation(drawn[0])  # computed first: autograd then adds the gradients as in all published results
+        return super().incoming_loss(incoming, *drawn)
+
+    def replay_loss(self, replay: Encoded, incoming: Encoded, *others: Encoded) -> Tensor:
         (labelled,) = others
-        distance = (self.logits(replay.features) - replay.extra["logits"]).square().mean(1)
-        dark = self.options.alpha * reduce(distance, replay.weight)
-        return self.options.incoming_weight * self.incoming_loss(incoming) + self.options.replay_weight * (
-            dark + self.options.beta * self.replay_loss(labelled, incoming)
-        )
+        return self.distillation(replay) + self.options.beta * super().replay_loss(labelled, incoming)
+
+    def distillation(self, replay: Encoded) -> Tensor:
+        """alpha times the mean squared distance between current and stored logits."""
+        if "distillation" not in replay.shared:
+            distance = (self.logits(replay.features) - replay.extra["logits"]).square().mean(1)
+            replay.shared["distillation"] = self.options.alpha * reduce(distance, replay.weight)
+        return replay.shared["distillation"]
 
     def keep(self, incoming: Encoded) -> dict[str, Tensor]:
         return {"logits": self.logits(incoming.features)}

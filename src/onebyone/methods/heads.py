@@ -34,7 +34,7 @@ class HeadReplay(ReplayLearner[R]):
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         return cross_entropy(self.logits(incoming.features), incoming.y, incoming.weight)
 
-    def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
+    def replay_loss(self, replay: Encoded, incoming: Encoded, *others: Encoded) -> Tensor:
         return cross_entropy(self.logits(replay.features), replay.y, replay.weight)
 
 

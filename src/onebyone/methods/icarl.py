@@ -55,7 +55,7 @@ class ICaRL(LinearReplay[ICaRLOptions]):
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         return self.sigmoid_loss(incoming, self.one_hot(incoming.y).float())
 
-    def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
+    def replay_loss(self, replay: Encoded, incoming: Encoded, *others: Encoded) -> Tensor:
         with torch.no_grad():
             target = self.teacher(replay.view).sigmoid()
         return self.sigmoid_loss(replay, target)

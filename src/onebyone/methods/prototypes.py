@@ -60,12 +60,17 @@ class PrototypeReplay(ReplayLearner[P]):
         """[C, d] the prototypes, as the gradients of this step may reach them."""
         return self.prototypes.weight
 
-    def replay_loss(self, replay: Encoded, incoming: Encoded) -> Tensor:
-        return self.equation_2(replay, self.unit(self.reachable(incoming)))
+    def unit_prototypes(self, incoming: Encoded) -> Tensor:
+        """[C, d] the reachable prototypes scaled by :meth:`unit`, computed once per step for both equations."""
+        if "prototypes" not in incoming.shared:
+            incoming.shared["prototypes"] = self.unit(self.reachable(incoming))
+        return incoming.shared["prototypes"]
+
+    def replay_loss(self, replay: Encoded, incoming: Encoded, *others: Encoded) -> Tensor:
+        """Equation 2."""
+        scores = self.unit(replay.features) @ self.unit_prototypes(incoming).T
+        return cross_entropy(scores, replay.y, replay.weight, self.options.replay_reduction, among=self.observed)
 
     def unit(self, vectors: Tensor) -> Tensor:
+        """Rows scaled so that the product of two is ``sim``: their cosine over the temperature."""
         return unit(vectors, self.options.temperature)
-
-    def equation_2(self, replay: Encoded, prototypes: Tensor) -> Tensor:
-        scores = self.unit(replay.features) @ prototypes.T
-        return cross_entropy(scores, replay.y, replay.weight, self.options.replay_reduction, among=self.observed)
