@@ -12,7 +12,7 @@ from onebyone import Dataset, UsageError, create, methods
 from onebyone.methods import Options, ReplayLearner, method
 from onebyone.methods.base import Encoded
 from onebyone.testing import checks
-from onebyone.testing.situations import SITUATIONS, Method
+from onebyone.testing.situations import SITUATIONS, Method, variations
 
 NAMES = list(methods())
 
@@ -67,6 +67,31 @@ def test_the_step_minimises_what_the_two_loss_methods_return(few: Dataset, name:
         weights = [next(one.parameters()) for one in (learner, changed)]
         assert not torch.equal(*weights), "the override reached the reported loss, not the gradients"
     assert calls == len(few.train_x) / 30
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        (name, options)
+        for name in NAMES
+        for options in variations(method(name).options)
+        if options.keys() <= {"readout"}
+    ],
+    ids=str,
+)
+def test_answers_see_every_write(few: Dataset, name: str, options: dict[str, Any]) -> None:
+    """A learner that was written to, also through ``.data``, answers as one that loads the same state."""
+    learner, fresh = (Method(name, options).make(memory_per_class=2) for _ in range(2))
+    for x, y in zip(few.train_x.split(30), few.train_y.split(30), strict=True):
+        learner.observe(x, y)
+    learner.scores(few.test_x[:3])
+    for part, tensor in learner.state_dict().items():
+        if tensor.is_floating_point() or part == "memory.x":
+            tensor.data[...] = tensor.flip(0) if tensor.dim() else tensor / 2
+        elif "codes" in part:
+            tensor.data //= 2
+        fresh.load_state_dict(learner.state_dict())
+        assert torch.equal(learner.scores(few.test_x[:3]), fresh.scores(few.test_x[:3])), part
 
 
 def test_only_icarl_has_to_know_where_a_task_ends() -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Generic, Literal, Self, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -76,6 +76,7 @@ class Encoded(Rows):
     shared: dict[str, Tensor] = field(kw_only=True, default_factory=dict)  # computed once, used by both losses
 
 
+T = TypeVar("T")
 C = TypeVar("C", bound=Checked)  # the options of a method
 O = TypeVar("O", bound=Options)  # noqa: E741  (of one with a network)
 R = TypeVar("R", bound=ReplayOptions)
@@ -108,6 +109,7 @@ class Learner(nn.Module, ABC, Generic[C]):
         self.register_buffer("labels", torch.arange(spec.num_classes, device=device), persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
         self.generator = generator(seed, "learner", device)
+        self._reused: tuple[tuple[bool, int], Any] | None = None
 
     @abstractmethod
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
@@ -184,6 +186,25 @@ class Learner(nn.Module, ABC, Generic[C]):
         best = self.scores(x).max(1)
         return best.indices.masked_fill(best.values == float("-inf"), -1)
 
+    def reuse(self, compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, from the last call if no value of the learner has changed since.
+
+        A checksum of all parameters and buffers decides, so every write is seen: by a step, by ``load_state_dict``, by
+        user code, also through ``.data``. It costs about a hundredth of what class means of a memory cost. On a GPU,
+        where a checksum would cost as much as most computations, ``compute`` is called each time.
+        """
+        if self.device.type != "cpu":
+            return compute()
+        key = self.training, checksum(self)
+        if self._reused is None or self._reused[0] != key:
+            self._reused = key, compute()
+        result: T = self._reused[1]
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: without the result kept by ``reuse``, which may be larger than everything else."""
+        return self.__dict__ | {"_reused": None}
+
     def scaled(self, x: Tensor) -> Tensor:
         """Samples as numbers to compute with: bytes in [-1, 1], numbers as they are."""
         return x * (2 / 255) - 1 if x.dtype == torch.uint8 else x
@@ -253,10 +274,6 @@ class NetworkLearner(Learner[O]):
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
-
-
-# Class means and when they were found. Not in the learner: a copy of it counts how often it was written to anew.
-_means: WeakKeyDictionary[nn.Module, tuple[tuple[int, ...], tuple[Tensor, Tensor]]] = WeakKeyDictionary()
 
 
 class ReplayLearner(NetworkLearner[R]):
@@ -372,23 +389,28 @@ class ReplayLearner(NetworkLearner[R]):
     def readout(self) -> Callable[[Tensor], Tensor]:
         if self.options.readout != "ncm":
             return self.logits
-        means, present = self.kept_means()
+        means, present = self.reuse(self.memory_means)
         return lambda features: cosine(features, means, 1.0).masked_fill(~present, float("-inf"))
-
-    def kept_means(self) -> tuple[Tensor, Tensor]:
-        """:meth:`memory_means`, found again only when a weight or the memory was written to since.
-
-        On a GPU every time: a step that is replayed as a graph leaves no trace but in the values.
-        """
-        if self.device.type != "cpu":
-            return self.memory_means()
-        written = self.training, *(tensor._version for tensor in (*self.parameters(), *self.buffers()))
-        if self not in _means or _means[self][0] != written:
-            _means[self] = written, self.memory_means()
-        return _means[self][1]
 
     def memory_means(self, chunk: int = 1000) -> tuple[Tensor, Tensor]:
         """[C, d] the mean direction of each class in the memory, and [C] which classes are there."""
         rows = self.memory.everything()
         parts = [unit(self.embed(self.view(x, augment=False))) for x in rows.x.split(chunk)]
         return class_means(torch.cat(parts), self.one_hot(rows.y), rows.weight)
+
+
+def checksum(module: nn.Module) -> int:
+    """CRC-32 of the values of all parameters and buffers of a module on the CPU.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> before = checksum(layer)
+    >>> layer.weight.data[0, 0] += 1
+    >>> checksum(layer) == before
+    False
+    """
+    result = 0
+    for tensor in (*module.parameters(), *module.buffers()):
+        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)  # as it lies in memory: nothing is copied
+        values = tensor.detach().permute(order).reshape(-1).view(torch.uint8)
+        result = zlib.crc32(values.numpy().data, zlib.crc32(bytes(order), result))
+    return result

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -63,8 +63,6 @@ class PatchLDA(Learner[PatchLDAOptions]):
     (True, True)
     """
 
-    solution: tuple[Tensor, Tensor]
-
     def __init__(self, options: PatchLDAOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
         options = options.budgeted(spec)
         super().__init__(options, spec, seed, device)
@@ -73,7 +71,6 @@ class PatchLDA(Learner[PatchLDAOptions]):
         self.extractor, self.moments = extractor.to(device), moments.to(device)
         self.warm_up = 0 if spec.is_image else self.first_samples()
         self.seen = 0  # samples so far, while that matters: known without looking at a value
-        self.solved = -1  # the step after which ``solution`` was found
         self.register_load_state_dict_post_hook(PatchLDA.wake)  # type: ignore[no-untyped-call]
 
     def first_samples(self) -> int:
@@ -117,16 +114,11 @@ class PatchLDA(Learner[PatchLDAOptions]):
         """Of what is kept; what an answer is computed with is found again from that."""
         return nbytes(self.extractor, self.moments)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: without the solution, which may be larger than all else."""
-        return {name: value for name, value in self.__dict__.items() if name != "solution"} | {"solved": -1}
-
     def wake(self, keys: object = None) -> None:
         """Begin where a loaded state ends."""
         self.seen = int(self.counts.sum())
         if self.moments.counts.any():  # one that grew may have room for more to wait than it waited for
             self.warm_up = min(self.warm_up, self.seen)
-        self.solved = -1
 
     @torch.no_grad()
     def take_over(self, old: Self) -> None:
@@ -217,10 +209,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         return copy
 
     def readout(self) -> Callable[[Tensor], Tensor]:
-        steps = int(self.steps)  # a step that is replayed as a graph moves nothing but tensors
-        if self.solved != steps:
-            self.solution, self.solved = self.solve(), steps
-        weights, offsets = self.solution
+        weights, offsets = self.reuse(self.solve)
         return lambda features: features.double() @ weights + offsets
 
     def solve(self) -> tuple[Tensor, Tensor]:
