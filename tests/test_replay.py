@@ -1,16 +1,20 @@
 """Replay done right: without its ingredients it is ER, and each of them does what it says."""
 
+import re
 from collections.abc import Callable
 from copy import deepcopy
+from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from onebyone import Dataset, create
-from onebyone.methods.replay import MixedReplay
+from onebyone import Dataset, class_incremental, create
+from onebyone.methods.replay import MixedReplay, MixedReplayOptions
+from onebyone.options import parse
 
-PLAIN = {"passes": "separate", "average": 0.0, "memory_policy": "reservoir", "readout": "head", "learning_rate": 0.1}
+PAGE = Path(__file__).parent.parent / "docs/methods/replay.md"
 
 
 def taught(few: Dataset, name: str, **options: Any) -> Any:
@@ -20,14 +24,20 @@ def taught(few: Dataset, name: str, **options: Any) -> Any:
     return learner
 
 
-def test_without_its_ingredients_it_is_er(few: Dataset) -> None:
-    plain, er = taught(few, "replay", **PLAIN), taught(few, "er", learning_rate=0.1)
-    theirs = er.state_dict()
-    assert theirs.keys() <= plain.state_dict().keys()
-    for part, tensor in plain.state_dict().items():
-        if part in theirs:
-            assert torch.equal(tensor, theirs[part]), part
-    assert torch.equal(plain.scores(few.test_x), er.scores(few.test_x))
+def test_with_the_documented_options_it_is_er_with_its_defaults(digits: Dataset) -> None:
+    """Step by step, bit for bit: weights, memory, random numbers and answers."""
+    found = re.search(r"With `+(.+ readout=head)`+", str(MixedReplay.__doc__))
+    assert found
+    options = parse(MixedReplayOptions, dict(setting.split("=") for setting in found[1].split()))
+    replay, er = MixedReplay(options, digits.spec), create("er", digits.spec)
+    for step, index in enumerate(islice(class_incremental(digits.train_y, 10, 2), 60)):
+        replay.observe(digits.train_x[index], digits.train_y[index])
+        er.observe(digits.train_x[index], digits.train_y[index])
+        state = replay.state_dict()
+        assert all(torch.equal(state[part], tensor) for part, tensor in er.state_dict().items()), f"step {step}"
+        if step % 20 == 0:
+            assert torch.equal(replay.scores(digits.test_x), er.scores(digits.test_x)), f"step {step}"
+    assert f"With `{found[1]}`" in PAGE.read_text(), "the page of the method says the same"
 
 
 @pytest.mark.parametrize("average", [0.0, 0.9, 1.0])

@@ -44,7 +44,8 @@ class MixedReplayOptions(ReplayOptions):
 class MixedReplay(LinearReplay[MixedReplayOptions]):
     """Experience replay with a mixed batch, averaged weights, a balanced memory and class means as its answer.
 
-    With ``passes=separate average=0 memory_policy=reservoir readout=head`` it is ER, step by step.
+    With ``learning_rate=0.1 memory_policy=reservoir passes=separate average=0 readout=head`` every step and every
+    answer is that of ER with its default options.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")
