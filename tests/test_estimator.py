@@ -2,9 +2,7 @@
 
 import pickle
 import sys
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
 from copy import deepcopy
 from pathlib import Path
 from types import ModuleType
@@ -46,7 +44,7 @@ def state_of(clf: OnlineClassifier) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in vars(clf).items()
-        if name not in ("_state", "encoder")
+        if name not in ("_state", "_lock", "encoder")
     }
     if clf._state is not None:
         tensors = {name: tensor.clone() for name, tensor in clf._state.learner.state_dict().items()}
@@ -91,75 +89,6 @@ def test_labels_that_are_tensors() -> None:
     assert clf.classes_.tolist() == [1, 2]
     with pytest.raises(UsageError, match=r"a tensor of shape \(2,\); give one value a sample"):
         clf.partial_fit(x, list(torch.eye(2)[[0, 1, 1]]))
-
-
-@pytest.mark.parametrize("method", ["patch-lda", "replay", "ccp"])
-def test_some_threads_ask_while_another_teaches(method: str, digits: Dataset) -> None:
-    """Every answer is one that a moment of the learning could give, and nothing of the learning is disturbed."""
-    x, y = digits.train_x, digits.train_y
-    order = y.argsort(stable=True)[::3]  # one class after the other, so that all are met
-
-    def taught(classifier: OnlineClassifier) -> OnlineClassifier:
-        for index in order.split(20):
-            classifier.partial_fit(x[index], [int(label) * 10 for label in y[index]])
-            for extra in range(3):  # classes beyond the room at first, in a random order
-                classifier.partial_fit(x[index[:1]], [1000 - int(index[0]) - extra])
-        return classifier
-
-    def begun() -> OnlineClassifier:
-        return OnlineClassifier(method, memory="100KB").partial_fit(x[:2], [-1, -2])
-
-    shared, done = begun(), threading.Event()
-
-    def ask() -> int:
-        asked = 0
-        while not done.is_set():
-            assert set(shared.predict(digits.test_x[:5])) <= set(shared.classes_)
-            shared.predict_proba(digits.test_x[:5])
-            asked += 1
-        return asked
-
-    with ThreadPoolExecutor(2) as threads:
-        asking = [threads.submit(ask) for _ in range(2)]
-        try:
-            taught(shared)
-        finally:
-            done.set()
-    assert all(each.result() for each in asking)
-    alone = taught(begun())
-    np.testing.assert_array_equal(shared.decision_function(digits.test_x), alone.decision_function(digits.test_x))
-
-
-def test_a_copy_has_a_turn_of_its_own(digits: Dataset) -> None:
-    classifier = OnlineClassifier().partial_fit(digits.train_x[:10], digits.train_y[:10])
-    state = classifier._state
-    assert state is not None
-    for copy in (deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):
-        with state.turn, ThreadPoolExecutor(1) as threads:
-            threads.submit(copy.predict, digits.test_x[:5]).result(timeout=60)
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda clf: pickle.loads(pickle.dumps(clf)).n_samples_seen_,
-        lambda clf: deepcopy(clf).n_samples_seen_,
-        lambda clf: clf.n_samples_seen_,
-        lambda clf: clf.nbytes,
-    ],
-    ids=["pickle", "copy", "n_samples_seen_", "nbytes"],
-)
-def test_what_is_asked_while_another_thread_teaches_waits(ask: Callable[[OnlineClassifier], int]) -> None:
-    x, y = vectors(30)
-    clf = OnlineClassifier("ccp", memory=20).partial_fit(x, y)
-    assert clf._state is not None
-    with ThreadPoolExecutor(1) as threads:
-        with clf._state.turn:  # as a call has that goes on
-            answer = threads.submit(ask, clf)
-            wait([answer], timeout=0.3)
-            assert not answer.done()
-            clf.partial_fit(x, y).partial_fit(x[:20], [f"new {label}" for label in range(20)])
-        assert answer.result(timeout=60) == ask(clf)  # of the end, and of no moment in between
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -24,13 +24,14 @@ from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.export import export
 from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, in_order
+from onebyone.estimator.locking import synchronized
 from onebyone.estimator.making import State, check_settings, make_learner, making, method_in_use, with_room
 from onebyone.estimator.samples import Layout, as_tensor
-from onebyone.estimator.turns import Turn, in_turn
 from onebyone.methods import AUTO
 from onebyone.seeding import generator
 
 Array = npt.NDArray[Any]
+OWN = ("_lock", "_home", "_unsaved")  # attributes that a copy does not get
 
 
 @contextmanager
@@ -55,8 +56,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     A call that is refused changes nothing. It raises a ValueError; only samples that are sparse, or no numbers at
     all, are a TypeError, as everywhere in scikit-learn.
 
-    Threads may share one that has begun to learn: calls take turns. Where answers must not wait for long, learn a few
-    samples a call.
+    Threads may share a classifier: one call runs at a time. Where answers must not wait for long, learn a few samples
+    per call.
 
     >>> import numpy as np
     >>> from onebyone import load
@@ -146,7 +147,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Learning
 
-    @in_turn
+    @synchronized
     def partial_fit(self, X: Any, y: Any = None, classes: Iterable[Label] | None = None) -> Self:
         """Learn these samples, once and in this order, on top of all before; ``classes`` announces some to come."""
         with learning():
@@ -155,7 +156,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             self._learn(x, slots, torch.arange(len(slots)), in_sequence=True)
         return self
 
-    @in_turn
+    @synchronized
     def fit(self, X: Any, y: Any = None) -> Self:
         """Forget everything, then learn these samples in random order, a network ``epochs`` times."""
         with learning():
@@ -197,8 +198,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         parameters = making(self.get_params(deep=False))
         method = method_in_use(parameters, layout)
         learner = make_learner(method, parameters, layout, seed, choose_device(self.device))
-        turn = self._state.turn if self._state is not None else Turn()  # others may be waiting for it
-        return State(parameters, layout, [], learner, method, turn)
+        return State(parameters, layout, [], learner, method)
 
     def _adopt(self, state: State, X: Any, anew: bool = False) -> None:
         """Make this the classifier's state; nothing can fail from here on."""
@@ -228,19 +228,19 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Answering
 
-    @in_turn
+    @synchronized
     def predict(self, X: Any) -> Array:
         """The most likely class of each sample."""
         best = self._scores(X).argmax(1).numpy()
         answer: Array = self.classes_[best]
         return answer
 
-    @in_turn
+    @synchronized
     def predict_proba(self, X: Any) -> Array:
         """[n, classes] probabilities, the softmax of the scores, in the order of ``classes_``."""
         return self._scores(X).softmax(1).numpy()
 
-    @in_turn
+    @synchronized
     def decision_function(self, X: Any) -> Array:
         """[n, classes] the learner's scores; with two classes [n], the second's minus the first's.
 
@@ -271,7 +271,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     # Saving
 
-    @in_turn
+    @synchronized
     def save(self, path: str | Path) -> None:
         """Write all of it to one file, which is whole or not there: safetensors, with the rest as JSON inside.
 
@@ -302,7 +302,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             classifier.feature_names_in_ = np.array(names, dtype=object)
         return classifier
 
-    @in_turn
+    @synchronized
     def export(self, path: str | Path) -> None:
         """Write what answers, without what learns: ``*.onnx``, or ``*.pt2`` for ``torch.export.load``.
 
@@ -312,13 +312,13 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         export(Path(path), self._fitted(), self._columns)
 
     @property
-    @in_turn
+    @synchronized
     def nbytes(self) -> int:
         """Bytes of everything it keeps; a saved file has this size."""
         return persistence.size(self._fitted(), self.get_params(deep=False), self._feature_names())
 
     @property
-    @in_turn
+    @synchronized
     def n_samples_seen_(self) -> int:
         """How many samples were learnt; where to go on in a stream, after loading."""
         return int(self._fitted().learner.counts.sum())
@@ -369,15 +369,15 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         assert self._state is not None
         return self._state
 
-    @in_turn
+    @synchronized
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: all but the folder of autosave, which stays with this one.
 
-        They are made after the turn is over, so the learner given out is one that nobody else teaches.
+        The lock is released before they are made, so the learner given out is one that no other thread changes.
         """
-        given = {name: value for name, value in super().__getstate__().items() if name not in ("_home", "_unsaved")}
+        given = {name: value for name, value in super().__getstate__().items() if name not in OWN}
         if self._state is not None:
-            given["_state"] = replace(self._state, learner=deepcopy(self._state.learner), turn=Turn())
+            given["_state"] = replace(self._state, learner=deepcopy(self._state.learner))
         return given
 
     def __setstate__(self, given: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from numbers import Integral
 from typing import Any
 
@@ -17,7 +17,6 @@ from onebyone.data import CropFlip, Spec
 from onebyone.errors import UsageError, unknown
 from onebyone.estimator.labels import Label
 from onebyone.estimator.samples import Layout
-from onebyone.estimator.turns import Turn
 from onebyone.methods import (
     AUTO,
     ENOUGH,
@@ -60,7 +59,6 @@ class State:
     labels: list[Label]  # of the learner's classes 0, 1, 2, ...
     learner: AnyLearner
     method: str  # of the learner; what was chosen, where the parameter says auto
-    turn: Turn = field(default_factory=Turn)  # of the threads that use it
 
 
 def making(parameters: Mapping[str, Any]) -> dict[str, Any]:
