@@ -1,6 +1,6 @@
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onebyone import Dataset, create, load
 from onebyone.cli import main
-from onebyone.methods import ReplayLearner
+from onebyone.methods import ReplayLearner, registry
 from onebyone.methods.base import Encoded
 from onebyone.testing import situations
 
@@ -85,6 +85,16 @@ def step(samples: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callab
         assert looks == 1
 
     return take
+
+
+@pytest.fixture
+def own_method(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A method outside the package as FILE.py:NAME, which is forgotten after the test."""
+    path = Path(__file__).parent / "own_method.py"
+    registry.methods()
+    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    yield f"{path}:means"
+    sys.modules.pop(str(path), None)
 
 
 @pytest.fixture

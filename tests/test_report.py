@@ -138,7 +138,7 @@ def test_a_curve_is_the_mean_with_its_spread(study: Study) -> None:
 def test_each_method_looks_the_same_everywhere_and_unlike_the_others() -> None:
     assert set(COLOURS) == set(MARKS) == set(TITLES)
     assert len(set(COLOURS.values())) == len(set(MARKS.values())) == len(TITLES)
-    assert set(SYMBOLS) == set(MARKS.values())
+    assert set(SYMBOLS) == {*MARKS.values(), *MARKS.own}  # and those of a user
 
 
 def test_records_with_nothing_in_them_make_a_page_of_holes() -> None:

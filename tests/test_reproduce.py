@@ -11,6 +11,7 @@ import pytest
 from made_up import result, results
 from onebyone import UsageError
 from onebyone.cli import reproduce as commands
+from onebyone.methods import registry
 from onebyone.paper import comparison, printed
 from onebyone.paper import reproduce as module
 from onebyone.paper.printed import BEYOND, PARTS, Part, methods_of
@@ -21,8 +22,7 @@ from onebyone.paper.study import Study
 from onebyone.runs import RunConfig
 from onebyone.runs.grid import plan
 from onebyone.runs.run import run
-from onebyone.runs.tune import Winner
-from onebyone.runs.winners import winner, write_winners
+from onebyone.runs.winners import Winner, winner, write_winners
 
 Call = Callable[..., tuple[int, str, str]]
 SHORT = {"encoder": "mlp", "augment": False}
@@ -338,3 +338,29 @@ def test_the_command_on_the_page_makes_what_is_on_it(onebyone: Call, tmp_path: P
     assert (tmp_path / "kept.html").read_text() == "mine"
     assert not Path("page").exists()
     assert not Path("more").exists()
+
+
+def test_a_method_of_ones_own_is_a_row_of_the_tables(
+    own_method: str, onebyone: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "parts_of", lambda target, small=False: SMALL[:1])
+    monkeypatch.setattr(commands, "EVERYTHING", SMALL)
+    monkeypatch.setattr(commands, "reproduce", partial(reproduce, everything=SMALL))
+    monkeypatch.setattr(commands, "collect", partial(collect, everything=SMALL))
+    words = ["reproduce", "table1", "--protocol", "joint", "--seeds", 1, "--device", "cpu", "--jobs", 1]
+    code, out, err = onebyone(*words, "--method", "er", "--method", own_method)
+    assert (code, err) == (0, "")
+    rows = read(Path("reproduction"), SMALL).rows
+    assert [row.method for row in rows] == ["er", "means"]
+    accuracy = f"{100 * rows[1].accuracy:.1f}"
+    assert any(line.split()[0] == "means" and accuracy in line for line in out.splitlines() if line.strip())
+    assert f"--method {own_method}<" in Path("reproduction/report.html").read_text()
+    assert onebyone(*words, "--method", own_method)[1].count("[1/") == 0  # it is on record
+
+    registry._METHODS.pop("means")  # as in another process, which shows the record without the file
+    code, out, err = onebyone("report", "reproduction", "--markdown", "found.md", "--records", "reproduction")
+    assert (code, err) == (0, "")
+    assert f"| means | {accuracy}" in Path("found.md").read_text()
+    assert "--method FILE.py:means" in Path("found.md").read_text()
+    assert read(Path("reproduction"), SMALL).rows == rows  # written again, and nothing is lost
+    assert onebyone("reproduce", "table1", "--protocol", "joint", "--from", "reproduction")[0] == 0

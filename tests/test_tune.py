@@ -2,17 +2,15 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from onebyone import UsageError, methods
-from onebyone.runs import RunConfig, run, tune
+from onebyone.runs import RunConfig, tune
 from onebyone.runs.grid import plan, read_grid
 from onebyone.runs.tune import (
-    Winner,
     from_csv,
     grids,
     read_record,
@@ -21,7 +19,8 @@ from onebyone.runs.tune import (
     tuning_runs,
     winners,
 )
-from onebyone.runs.winners import read_winners, winner, write_winners
+from onebyone.runs.winners import Winner, read_winners, winner, write_winners
+from onebyone.runs.workers import Failed
 
 REPOSITORY = Path(__file__).parents[1]
 RECORDS = sorted((REPOSITORY / "results" / "tuning").glob("*.csv"))
@@ -43,9 +42,8 @@ def test_no_record_is_of_the_test_set(path: Path) -> None:
 
 
 def test_a_run_on_the_test_set_is_refused() -> None:
-    result = run(RunConfig(method="finetune", batch_size=200))
     with pytest.raises(UsageError, match="examined on the test set"):
-        tuning_rows([result])
+        tuning_rows({"one": RunConfig(method="finetune")}, {"one": Failed("too fast")})
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
@@ -81,8 +79,12 @@ def test_an_ablation_removes_one_thing_at_a_time_and_is_not_of_the_test_set() ->
 def test_unknown_names() -> None:
     with pytest.raises(UsageError, match="unknown data set to tune on 'cifar'"):
         tuning_runs("cifar")
-    with pytest.raises(UsageError, match="unknown method to tune 'err'"):
+    with pytest.raises(UsageError, match="unknown method 'err'"):
         tuning_runs("digits", ["err"])
+    with pytest.raises(UsageError, match="there is no grid for patch-lda, which has no option learning_rate"):
+        tuning_runs("digits", ["patch-lda"])
+    with pytest.raises(UsageError, match="name at least one method"):
+        tuning_runs("digits", grid=[{"learning_rate": 0.1}])
 
 
 def row(rate: float, accuracy: float, method: str = "er", per_task: int = 1) -> dict[str, Any]:
@@ -190,12 +192,32 @@ def test_a_folder_of_other_records_is_refused_before_anything_is_run(
 ) -> None:
     code, out, err = onebyone("tune", "--dataset", "digits", "--record", REPOSITORY / "results")
     assert (code, out) == (2, "")
-    assert "is no record of tuning, or damaged; give --record a folder of its own" in err
+    assert "is no record of tuning, or damaged; choose another folder for the record" in err
     assert not Path("runs").exists()
 
 
-def test_a_run_that_is_not_of_the_grid_is_refused() -> None:
-    result = run(RunConfig(method="finetune", batch_size=200, held_out=True))
-    strange = replace(result, config={**result.config, "options": {"learning_rate": 7.0}})
-    with pytest.raises(UsageError, match=r"is not of the grid in tuning\.yaml"):
-        tuning_rows([strange])
+def test_a_method_of_ones_own_tries_what_the_baselines_try(own_method: str) -> None:
+    runs = tuning_runs("digits", [own_method], [1])
+    assert len(runs) == 8
+    assert {config.method for config in runs} == {own_method}
+    settings = [dict(config.options) for config in runs[::2]]
+    assert settings == [dict(config.options) for config in tuning_runs("digits", ["er"], [1])[::2]]
+
+
+def test_a_method_of_ones_own_is_tuned_over_its_own_grid(
+    own_method: str, onebyone: Callable[..., tuple[int, str, str]]
+) -> None:
+    Path("grid.yaml").write_text("encoder: mlp\naugment: [yes, no]\n")
+    words = ["tune", "--dataset", "digits", "--method", own_method, "--classes-per-task", 5, "--jobs", 1]
+    code, out, err = onebyone(*words, "--grid", "grid.yaml")
+    assert (code, err) == (0, "")
+    assert "4 of 4 runs are finished" in out
+    rows = read_record(Path("tuning/digits.csv"))
+    assert {row["method"] for row in rows} == {"means"}
+    assert [row["options"]["augment"] for row in rows] == [False, False, True, True]
+    (best,) = read_winners(Path("tuning/winners.json").read_text())
+    assert best.method == "means"
+    assert winner("means", "digits", 5, [best]) == best.options
+    Path("grid.yaml").write_text("augment: [")
+    code, _, err = onebyone(*words, "--grid", "grid.yaml")
+    assert (code, err[:35]) == (2, "onebyone: grid.yaml is not YAML (wh")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from onebyone.cli.sweep_view import watch
 from onebyone.errors import UsageError
 from onebyone.files import whole
 from onebyone.paper import comparison, records
-from onebyone.paper.printed import BEYOND, TITLES, Part
+from onebyone.paper.printed import BEYOND, TITLES, Part, rank
 from onebyone.paper.records import Record, Records
 from onebyone.paper.report import check_page, markdown, publish
 from onebyone.paper.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
@@ -30,7 +31,8 @@ def reproduce_command(
         int | None, typer.Option(metavar="N", help="Runs of each cell.", show_default="5, quick: 1")
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Run only this one; repeatable.", show_default="all")
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Run only this one, or FILE.py:NAME; repeatable.", show_default="all"),
     ] = None,
     winners: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What `tune` found.", show_default="the package's")
@@ -49,7 +51,8 @@ def reproduce_command(
     Leaves records (CSV), a page, figures and tables. After Ctrl-C or a crash,
     the same command goes on where it was.
     """
-    parts = parts_of(target, quick)
+    own = tuple(name for name in method or () if ":" in name)
+    parts = tuple(replace(part, own=own) for part in parts_of(target, quick))
     protocols = protocols_of(protocol, parts)
     count = seeds if seeds is not None else 1 if quick else 5
     page = out / "report.html"
@@ -81,6 +84,7 @@ def reproduce_command(
                 watcher=watcher,
             )
     _say(replaced)
+    parts = found.with_own(parts)
     study = Study(found.of(parts), parts, protocols, command=command, tried=read_tried((from_ or out) / "tried.yaml"))
     for grid in (*study.grids, *study.ends, *study.beyond):
         print(comparison.text(grid), end="\n\n")
@@ -112,7 +116,7 @@ def report_command(
         added_to = keep.resolve() in [folder.resolve() for folder in folders]  # then nothing should get lost there
         found, replaced = records.keep(found, keep, EVERYTHING, lose=not added_to)
         _say(replaced)
-    parts = _shown(found)
+    parts = found.with_own(_shown(found))
     rows = found.of(parts).rows
     study = Study(
         found.of(parts),
@@ -153,12 +157,14 @@ def _shown(found: Records) -> tuple[Part, ...]:
 def _again(found: Records, parts: Sequence[Part], target: str, protocol: str) -> str:
     """What makes these parts again: the paper's, and of what goes beyond it the methods that are there."""
     paper = [part for part in parts if not part.beyond]
-    own = set(found.of(parts).rows) - set(found.of(paper).rows)
+    further = {row.method for row in set(found.of(parts).rows) - set(found.of(paper).rows)} & set(TITLES)
+    own = {row.method for row in found.of(parts).rows} - set(TITLES)
     seeds, quick = max(row.seed for row in found.of(parts).rows) + 1, parts[0].is_quick
     lines = [_command(target, protocol, seeds, quick)] if paper else []
+    if further:
+        lines.append(_command("beyond", protocol, seeds, quick, sorted(further, key=rank)))
     if own:
-        methods = [name for name in TITLES if any(row.method == name for row in own)]
-        lines.append(_command("beyond", protocol, seeds, quick, methods))
+        lines.append(_command(target, protocol, seeds, quick, [f"FILE.py:{name}" for name in sorted(own)]))
     return "\n".join(lines)
 
 

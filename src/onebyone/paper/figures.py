@@ -2,46 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, pstdev
 from typing import Literal
+from zlib import crc32
 
 from onebyone.data.cifar import CIFAR10
 from onebyone.paper.printed import Part, Value, printed
 from onebyone.paper.records import Records
 
+
 # Told apart by people who see few colours, and by mark and dash where there are none (Okabe and Ito; Tol for two).
-COLOURS = {
-    "iid": "#000000",
-    "finetune": "#8a8a8a",
-    "er": "#e69f00",
-    "icarl": "#009e73",
-    "mir": "#56b4e9",
-    "der++": "#cc79a7",
-    "er-aml": "#999933",
-    "er-ace": "#882255",
-    "supbyol": "#0072b2",
-    "ccp": "#d55e00",
-    "replay": "#117733",
-    "hybrid": "#aa4499",
-    "patch-lda": "#332288",
-}
-MARKS = {
-    "iid": "x",
-    "finetune": "+",
-    "er": "o",
-    "icarl": "s",
-    "mir": "D",
-    "der++": "^",
-    "er-aml": "v",
-    "er-ace": "p",
-    "supbyol": "h",
-    "ccp": "*",
-    "replay": "<",
-    "hybrid": ">",
-    "patch-lda": "P",
-}
+class Style(dict[str, str]):
+    """Colours or marks by method; a user's own method always gets the same of ``own``."""
+
+    def __init__(self, own: Sequence[str], known: Mapping[str, str]) -> None:
+        super().__init__(known)
+        self.own = own
+
+    def __missing__(self, method: str) -> str:
+        return self.own[crc32(method.encode()) % len(self.own)]
+
+
+COLOURS = Style(
+    ("#b3001b", "#6b7a00", "#00676b"),
+    {
+        "iid": "#000000",
+        "finetune": "#8a8a8a",
+        "er": "#e69f00",
+        "icarl": "#009e73",
+        "mir": "#56b4e9",
+        "der++": "#cc79a7",
+        "er-aml": "#999933",
+        "er-ace": "#882255",
+        "supbyol": "#0072b2",
+        "ccp": "#d55e00",
+        "replay": "#117733",
+        "hybrid": "#aa4499",
+        "patch-lda": "#332288",
+    },
+)
+MARKS = Style(
+    ("X", "d", "H"),
+    {
+        "iid": "x",
+        "finetune": "+",
+        "er": "o",
+        "icarl": "s",
+        "mir": "D",
+        "der++": "^",
+        "er-aml": "v",
+        "er-ace": "p",
+        "supbyol": "h",
+        "ccp": "*",
+        "replay": "<",
+        "hybrid": ">",
+        "patch-lda": "P",
+    },
+)
 DASHED = ("iid", "finetune")
 Kind = Literal["curve", "points", "level", "paper"]
 

@@ -21,6 +21,9 @@ SYMBOLS = {
     "<": "triangle-left",
     ">": "triangle-right",
     "P": "cross",
+    "X": "x",
+    "d": "diamond-tall",
+    "H": "hexagon2",
 }
 GRID = "#eceae4"
 

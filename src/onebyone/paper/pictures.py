@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from onebyone.files import whole
 from onebyone.paper.figures import COLOURS, DASHED, MARKS, Drawing, Heat, Panel
-from onebyone.paper.printed import TITLES
+from onebyone.paper.printed import TITLES, rank
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,7 +38,7 @@ def save(title: str, rows: Sequence[Sequence[Drawing]], stem: Path) -> None:
         for axes in axes_row[len(row) :]:
             axes.axis("off")
     if named:
-        order = [method for method in TITLES if method in named]
+        order = sorted(named, key=rank)
         handles = [named[method] for method in order]
         figure.legend(handles, [TITLES[m] for m in order], loc="outside right upper", fontsize=9, frameon=False)
     with mpl.rc_context({"svg.hashsalt": stem.name, "svg.fonttype": "none"}):  # the same figure, the same bytes

@@ -35,7 +35,16 @@ MORE_CLASSES = {
     "ccp": "CCP",
 }
 BEYOND = {"replay": "replay", "hybrid": "hybrid", "patch-lda": "patch-lda"}  # not in the paper: this library's own
-TITLES = MORE_CLASSES | BEYOND
+
+
+class Titles(dict[str, str]):
+    """Titles of methods by name; a user's own method has its name as the title."""
+
+    def __missing__(self, name: str) -> str:
+        return name
+
+
+TITLES = Titles(MORE_CLASSES | BEYOND)
 BYTES = {"cifar10": 10 * 3072, "cifar100": 100 * 3072}  # of one image of every class
 NOT_INCREMENTAL = "iid"  # all classes at once: a ceiling, not a rival
 OURS = ("supbyol", "ccp")  # the methods the paper proposes
@@ -66,12 +75,13 @@ class Part:
     classes_per_task: tuple[int, ...]
     memories: tuple[int, ...]
     beyond: bool = False
+    own: tuple[str, ...] = ()  # methods of the user, as NAME or FILE.py:NAME; the last rows
 
     def methods(self, classes_per_task: int) -> dict[str, str]:
         """Names and titles of those compared."""
-        if self.beyond:  # all that runs: with one class a task, ER-AML and ER-ACE learn from their memory
-            return MORE_CLASSES | BEYOND
-        return methods_of(classes_per_task)
+        # Beyond the paper all that runs: with one class per task, ER-AML and ER-ACE learn from their memory.
+        known = MORE_CLASSES | BEYOND if self.beyond else methods_of(classes_per_task)
+        return known | {bare_name(method): bare_name(method) for method in self.own}
 
     def compares_in(self, protocol: str) -> bool:
         """Whether its tables have numbers in a protocol: those beyond the paper are of joint passes, which all have."""
@@ -99,6 +109,21 @@ class Part:
     def in_print(self) -> str:
         """The name of the table or figure that this one is to be compared with."""
         return self.name.removesuffix("-quick")
+
+
+def bare_name(method: str) -> str:
+    """The name that a method is registered under, without the file or module that registers it.
+
+    >>> bare_name("mine.py:means"), bare_name("er")
+    ('means', 'er')
+    """
+    return method.rpartition(":")[2]
+
+
+def rank(method: str) -> tuple[int, str]:
+    """Sorts methods as in the paper's tables, then those beyond it, then a user's own by name."""
+    order = list(TITLES)
+    return (order.index(method) if method in TITLES else len(order)), method
 
 
 PARTS = (

@@ -14,8 +14,8 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.files import whole
-from onebyone.methods import method
-from onebyone.paper.printed import TITLES, Part, Value
+from onebyone.methods import methods
+from onebyone.paper.printed import TITLES, Part, Value, bare_name, rank
 from onebyone.runs.config import RunConfig, short_hash
 from onebyone.runs.files import sole_use
 
@@ -117,9 +117,15 @@ class Records:
         some = [row for row in self.rows if any(_belongs(row, part) for part in parts)]
         return _tidy(some, self.settings, self.environments)
 
+    def with_own(self, parts: Iterable[Part]) -> tuple[Part, ...]:
+        """The same parts, with a further row for every method of the user that has a run of the part."""
+        found = {part: {row.method for row in self.rows if _belongs(row, part)} - set(TITLES) for part in parts}
+        return tuple(replace(part, own=tuple(sorted(own))) for part, own in found.items())
+
     def holds(self, config: RunConfig) -> bool:
         """Whether this run is there, on whatever machine it was made."""
         wanted = config.resolved("", "")
+        wanted["method"] = bare_name(wanted["method"])
         cell: Any = (_protocol(wanted), *(wanted[name] for name in CELL_FIELDS))
         settings = short_hash(_settings(wanted))
         return any((row.seed, row.settings) == (config.seed, settings) for row in self.cells.get(cell, []))
@@ -135,9 +141,10 @@ def from_results(results: Iterable[Result], parts: Iterable[Part], known: Record
     settings, environments = {}, {}
     on_record = {row.cell: row.settings for row in known.rows} if known else {}
     set_to: dict[Cell, str] = {}
+    compared = {*TITLES, *(bare_name(method) for part in parts for method in part.own)}
     for result in results:
-        config = result.config
-        if not _as_in_the_paper(config):
+        config = {**result.config, "method": bare_name(result.config["method"])}
+        if config["method"] not in compared or not _as_in_the_paper(config):
             continue
         environment = {**result.environment, "type": config["device"], "data": config["data"]}
         row = Record(
@@ -182,6 +189,9 @@ def read(folder: Path, parts: Iterable[Part]) -> Records:
                     raise UsageError(f"{path} is damaged ({error}); restore it or delete it") from None
     # As they would be written now: a version with more options than that which wrote them finds the same settings.
     known = {name: _settings(entry) for name, entry in _read_json(folder / SETTINGS).items()}
+    for row in rows:
+        if row.settings in known and known[row.settings]["method"] != row.method:
+            raise UsageError(f"a record in {folder} names {row.method}, and its settings another method; restore it")
     rows = [replace(row, settings=short_hash(known[row.settings])) if row.settings in known else row for row in rows]
     settings = {short_hash(entry): entry for entry in known.values()}
     return _tidy(rows, settings, _read_json(folder / ENVIRONMENTS))
@@ -225,10 +235,9 @@ def write(records: Records, folder: Path, parts: Sequence[Part]) -> None:
 
 
 def _as_in_the_paper(config: Mapping[str, Any]) -> bool:
-    """Of a known method, on the test set, in the paper's stream, and with the memory that ``memory_per_class`` says."""
+    """On the test set, in the paper's stream, and with the memory that ``memory_per_class`` says."""
     return (
-        config["method"] in TITLES
-        and not config["held_out"]
+        not config["held_out"]
         and config["class_order"] == "label"
         and config["batch_size"] == 10
         and "stream" not in config  # which names only one that is not the method's own
@@ -240,7 +249,7 @@ def _belongs(row: Record, part: Part) -> bool:
     return (
         row.dataset == part.dataset
         and part.compares_in(row.protocol)
-        and row.method in part.methods(row.classes_per_task)
+        and (row.method in part.methods(row.classes_per_task) or row.method not in TITLES)
         and row.classes_per_task in part.classes_per_task
         and row.memory_per_class in (None, *part.memories)
     )
@@ -250,11 +259,9 @@ def _tidy(
     rows: Iterable[Record], settings: Mapping[str, Mapping[str, Any]], environments: Mapping[str, Mapping[str, str]]
 ) -> Records:
     """Sorted, methods as in the paper's tables, and without hashes that no row names."""
-    order = list(TITLES)
 
     def place(row: Record) -> tuple[Any, ...]:
-        method = order.index(row.method)
-        return row.dataset, row.classes_per_task, method, row.protocol, row.memory_per_class or 0, row.seed
+        return row.dataset, row.classes_per_task, rank(row.method), row.protocol, row.memory_per_class or 0, row.seed
 
     ordered = tuple(sorted(rows, key=place))
     try:
@@ -273,13 +280,19 @@ def _protocol(config: Mapping[str, Any]) -> str:
     return next((name for name, how in PROTOCOLS.items() if how == passes), BOTH)
 
 
+def default_options(method: str) -> dict[str, Any]:
+    """The defaults of a method; none of a user's own method that is on record but not registered now."""
+    known = methods()
+    return asdict(known[method].options()) if method in known else {}
+
+
 def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """What was chosen, besides what a row says itself; on what machine and data is said by its environment.
 
     Not whether it was ``prequential``, which changes nothing that is learnt. An option that came later than the run is
     at its default, which is to do what was done before.
     """
-    options = asdict(method(config["method"]).options()) | config["options"]
+    options = default_options(config["method"]) | config["options"]
     options.pop("memory_per_class", None)
     apart = ("seed", "memory_per_class", "device", "data", "prequential")
     chosen = {name: value for name, value in config.items() if name not in apart}
@@ -299,8 +312,6 @@ def _row(line: Mapping[str, str]) -> Record:
         return None if text == "-" else float(text)
 
     memory = line["memory_per_class"]
-    if line["method"] not in TITLES:
-        raise ValueError(f"no method of a table or figure is called {line['method']}")
     return Record(
         protocol=line["protocol"],
         dataset=line["dataset"],

@@ -12,7 +12,7 @@ from onebyone.paper import comparison, pictures
 from onebyone.paper.comparison import Grid
 from onebyone.paper.figures import COLOURS
 from onebyone.paper.interactive import chart
-from onebyone.paper.printed import TITLES
+from onebyone.paper.printed import TITLES, rank
 from onebyone.paper.study import Study
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -94,7 +94,7 @@ def html(study: Study) -> str:
         }
         for section, by_dataset in study.drawings.items()
     }
-    shown = [name for name in TITLES if any(row.method == name for row in study.records.rows)]
+    shown = sorted({row.method for row in study.records.rows}, key=rank)
     return _fill(
         "report.html",
         study,

@@ -9,15 +9,14 @@ from typing import Any
 
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
-from onebyone.methods import method
+from onebyone.methods import find
 from onebyone.paper import records
-from onebyone.paper.printed import FURTHER, PARTS, Part, quick
+from onebyone.paper.printed import FURTHER, PARTS, Part, bare_name, quick
 from onebyone.paper.records import PROTOCOLS, Record, Records
 from onebyone.runs.config import RunConfig
 from onebyone.runs.run import RESULT
 from onebyone.runs.sweep import Watcher, sweep
-from onebyone.runs.tune import Winner
-from onebyone.runs.winners import winner
+from onebyone.runs.winners import Winner, winner
 from onebyone.runs.workers import Failed
 
 EVERYTHING = (*PARTS, *FURTHER, *quick((*PARTS, *FURTHER)))  # all that records are kept of
@@ -69,14 +68,15 @@ def configs(
     """
     if seeds < 1:
         raise UsageError(f"seeds is {seeds}; it must be at least 1")
+    sources = {bare_name(method): method for part in parts for method in part.own}
     every = [
         RunConfig(
-            method=name,
+            method=sources.get(name, name),
             dataset=part.dataset,
             classes_per_task=classes,
             memory_per_class=memory,
             seed=seed,
-            options=_options(name, part.dataset.removesuffix("-quick"), classes, protocol, winners),
+            options=_options(sources.get(name, name), part.dataset.removesuffix("-quick"), classes, protocol, winners),
         )
         for seed in range(seeds)
         for part in parts
@@ -86,25 +86,27 @@ def configs(
         for memory in part.memories
         for name in part.methods(classes)
     ]
-    known = {config.method for config in every}
+    known = {bare_name(config.method) for config in every}
+    only = [bare_name(name) for name in only]
     for name in only:
         if name not in known:  # with it nothing would be run, and all of the tables be holes
             tables = ", ".join(part.name for part in parts)
             raise unknown(f"method of {tables} ({' and '.join(protocols)})", name, known)
-    return [config for config in every if not only or config.method in only]
+    return [config for config in every if not only or bare_name(config.method) in only]
 
 
 def _options(
     name: str, dataset: str, classes_per_task: int, protocol: str, winners: Sequence[Winner]
 ) -> dict[str, Any]:
-    tuned = winner(name, dataset, classes_per_task, winners)
-    if "passes" in _own_options(name):
+    takes_passes = "passes" in _own_options(name)
+    tuned = winner(bare_name(name), dataset, classes_per_task, winners)
+    if takes_passes:
         return tuned | {"passes": PROTOCOLS[protocol]}
     return tuned  # without a memory, both protocols are the same run
 
 
 def _own_options(name: str) -> set[str]:
-    return {item.name for item in fields(method(name).options)}
+    return {item.name for item in fields(find(name).options)}
 
 
 def reproduce(

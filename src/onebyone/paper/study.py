@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from onebyone.errors import UsageError
-from onebyone.methods import method
 from onebyone.paper import claims, comparison, figures
 from onebyone.paper.claims import CLAIMS, Claim, Finding
 from onebyone.paper.comparison import Cell, Grid
 from onebyone.paper.figures import Drawing
 from onebyone.paper.printed import Part
-from onebyone.paper.records import Records
+from onebyone.paper.records import Records, default_options
 
 FIGURES = ("anytime", "tradeoff", "bytes", "flops", "classes")
 
@@ -142,7 +141,7 @@ class Study:
         for row in self.records.rows:
             if row.settings not in seen:
                 settings = self.records.settings[row.settings]
-                defaults = asdict(method(row.method).options())
+                defaults = default_options(row.method)
                 options: dict[str, Any] = settings["options"]
                 changed = {name: value for name, value in options.items() if value != defaults.get(name)}
                 rest = {name: value for name, value in options.items() if name not in changed}

@@ -15,21 +15,26 @@ from onebyone.runs.config import RunConfig, folder_name
 
 def read_grid(path: Path) -> list[RunConfig]:
     """The configurations in a YAML file that holds a grid (see :func:`expand`) or a list of grids."""
-    import yaml
-
-    example = "write for example: method: [er, ccp]"
-    try:
-        found = yaml.safe_load(path.read_bytes())
-    except yaml.YAMLError as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"{path} is not YAML ({reason}); {example}") from None
-    grids = found if isinstance(found, list) else [found]
-    if not grids or not all(isinstance(grid, dict) and grid for grid in grids):
-        raise UsageError(f"{path} holds no grid, which is a list of names with values; {example}")
+    grids = read_yaml(path, "method: [er, ccp]")
     try:
         return [config for grid in grids for config in expand(grid)]
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
+
+
+def read_yaml(path: Path, example: str) -> list[dict[str, Any]]:
+    """The grids in a YAML file: names with values or lists of values, or a list of these."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(path.read_bytes())
+    except yaml.YAMLError as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"{path} is not YAML ({reason}); write for example: {example}") from None
+    grids = found if isinstance(found, list) else [found]
+    if not grids or not all(isinstance(grid, dict) and grid for grid in grids):
+        raise UsageError(f"{path} holds no grid, which is a list of names with values; write for example: {example}")
+    return grids
 
 
 def expand(grid: Mapping[str, Any]) -> list[RunConfig]:
@@ -47,15 +52,16 @@ def expand(grid: Mapping[str, Any]) -> list[RunConfig]:
         if name not in known:
             raise unknown("name in a grid", str(name), known)
     configs = []
-    for choice in _combinations(grid):
+    for choice in combinations(grid):
         options = choice.pop("options", None) or {}
         if not isinstance(options, dict):
             raise UsageError(f"options is {options!r}; it must hold names with values, as learning_rate: [0.01, 0.1]")
-        configs += [RunConfig(**choice, options=chosen) for chosen in _combinations(options)]
+        configs += [RunConfig(**choice, options=chosen) for chosen in combinations(options)]
     return configs
 
 
-def _combinations(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+def combinations(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Every combination of the values of a grid, in which a value may be a list."""
     lists = [value if isinstance(value, list) else [value] for value in grid.values()]
     for name, values in zip(grid, lists, strict=True):
         if not values:

@@ -6,17 +6,23 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from onebyone.engine import choose_device
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
-from onebyone.methods import method
-from onebyone.runs.config import RunConfig
+from onebyone.files import whole
+from onebyone.methods import find
+from onebyone.runs.config import RunConfig, folder_name
+from onebyone.runs.grid import combinations, read_yaml
+from onebyone.runs.sweep import Watcher, sweep
+from onebyone.runs.winners import Winner, write_winners
+from onebyone.runs.workers import Failed
 
 COLUMNS = (
     "dataset",
@@ -32,14 +38,47 @@ COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Winner:
-    """The setting of a method that did best on held-out data, by the mean over its runs."""
+class Tuning:
+    """What :func:`tune` has done."""
 
-    dataset: str
-    classes_per_task: int
-    method: str
-    options: Mapping[str, Any]
-    accuracy: float
+    rows: list[dict[str, Any]]  # of the record of this data set, a row for each run
+    outcomes: dict[str, Result | Failed]  # by folder
+    record: Path  # the CSV file that holds the rows
+    winners: Path  # the JSON file that holds the best settings of every data set on record
+
+
+def tune(
+    dataset: str,
+    methods: Sequence[str] = (),
+    classes_per_task: Sequence[int] = (),
+    *,
+    grid: Sequence[Mapping[str, Any]] = (),
+    out: Path,
+    record: Path,
+    data_dir: Path | None = None,
+    device: str = "auto",
+    jobs: int | None = None,
+    watcher: Watcher | None = None,
+) -> Tuning:
+    """Try all settings of some methods (see :func:`tuning_runs`); run folders are in ``out``, rows in ``record``."""
+    for path in record.glob("*.csv"):
+        read_record(path)  # refused before anything is run, not after
+    configs = tuning_runs(dataset, methods, classes_per_task, grid)
+    device_type = choose_device(device).type
+    tried = {folder_name(config.resolved(device_type, data="")): config for config in configs}
+    outcomes = sweep(configs, out, data_dir=data_dir, device=device, jobs=jobs, watcher=watcher)
+    rows = tuning_rows(tried, outcomes)
+    path = record / f"{dataset}.csv"
+    if path.exists():  # what was tuned before and not now stays
+        now = {(row["method"], row["classes_per_task"]) for row in rows}
+        rows += [row for row in read_record(path) if (row["method"], row["classes_per_task"]) not in now]
+    rows = in_order(rows)
+    with whole(path) as file:
+        file.write_text(to_csv(rows))
+    every = [row for other in sorted(record.glob("*.csv")) for row in read_record(other)]
+    with whole(record / "winners.json") as file:
+        file.write_text(write_winners(winners(every)))
+    return Tuning(rows, outcomes, path, record / "winners.json")
 
 
 def grids() -> dict[str, Any]:
@@ -47,12 +86,26 @@ def grids() -> dict[str, Any]:
     import yaml
 
     found: dict[str, Any] = yaml.safe_load((files("onebyone.runs") / "tuning.yaml").read_text())
-    del found["grids"]["baseline"]  # an anchor, not a method
+    found["shared"] = found["grids"].pop("baseline")  # an anchor, not a method
     return found
 
 
-def tuning_runs(dataset: str, methods: Sequence[str] = (), classes_per_task: Sequence[int] = ()) -> list[RunConfig]:
+def read_settings(path: Path) -> list[dict[str, Any]]:
+    """The settings in a YAML file: options with values or lists of values, or a list of these."""
+    found = read_yaml(path, "learning_rate: [0.01, 0.1]")
+    return [setting for grid in found for setting in combinations(grid)]
+
+
+def tuning_runs(
+    dataset: str,
+    methods: Sequence[str] = (),
+    classes_per_task: Sequence[int] = (),
+    grid: Sequence[Mapping[str, Any]] = (),
+) -> list[RunConfig]:
     """All runs of the tuning on a data set, or of these methods and settings only; none looks at the test set.
+
+    ``grid`` are the settings to try. By default they are those of ``tuning.yaml``; a method that is not in there, such
+    as one given as ``FILE.py:NAME``, tries what the baselines try, as far as it has these options.
 
     >>> runs = tuning_runs("cifar10", ["ccp"], [1])
     >>> len(runs), {run.held_out for run in runs}
@@ -61,14 +114,14 @@ def tuning_runs(dataset: str, methods: Sequence[str] = (), classes_per_task: Seq
     found = grids()
     if dataset not in found["classes_per_task"]:
         raise unknown("data set to tune on", dataset, found["classes_per_task"])
-    for name in methods:
-        if name not in found["grids"]:
-            raise unknown("method to tune", name, found["grids"])
+    if grid and not methods:
+        raise UsageError("a grid of one's own is for methods that are named; name at least one method")
     configs = []
     for name, per_task in product(methods or found["grids"], classes_per_task or found["classes_per_task"][dataset]):
-        if method(name).learner.stream == "iid" and per_task != found["classes_per_task"][dataset][0]:
+        if find(name).learner.stream == "iid" and per_task != found["classes_per_task"][dataset][0]:
             continue  # a stream without tasks is the same however many classes a task has
-        for options, run in product(found["grids"][name], found["runs"]):
+        settings = grid or found["grids"].get(name) or _shared_settings(name, found["shared"])
+        for options, run in product(settings, found["runs"]):
             config = RunConfig(
                 method=name, dataset=dataset, classes_per_task=per_task, held_out=True, options=options, **run
             )
@@ -76,35 +129,36 @@ def tuning_runs(dataset: str, methods: Sequence[str] = (), classes_per_task: Seq
     return configs
 
 
-def tuning_rows(results: Iterable[Result], failed: Iterable[RunConfig] = ()) -> list[dict[str, Any]]:
-    """A row of the record for every run: what was tried of the grid, and what came of it on held-out data."""
-    tried = grids()["grids"]
-    ended: list[tuple[Mapping[str, Any], Mapping[str, Any]]] = [
-        *((result.config, vars(result)) for result in results),
-        *((config.resolved("", ""), {"accuracy": None, "forgetting": None}) for config in failed),
-    ]
+def _shared_settings(name: str, settings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The settings of the baselines that a method has the options for."""
+    known = {item.name for item in fields(find(name).options)}
+    fitting = [setting for setting in settings if setting.keys() <= known]
+    if not fitting:
+        raise UsageError(f"there is no grid for {name}, which has no option learning_rate; give a grid of its options")
+    return fitting
+
+
+def tuning_rows(tried: Mapping[str, RunConfig], outcomes: Mapping[str, Result | Failed]) -> list[dict[str, Any]]:
+    """A row of the record for every run: the setting that was tried, and its accuracy and forgetting if it succeeded.
+
+    ``tried`` are the configurations as the grid gives them, by folder as the outcomes are.
+    """
     rows = []
-    for config, numbers in ended:
-        if not config["held_out"]:
-            raise UsageError(f"a run of {config['method']} was examined on the test set; tuning must never be")
-        options = _of_grid(tried[config["method"]], config["options"])
-        row = {name: config[name] for name in COLUMNS if name in config}
-        found = {name: value and round(value, 5) for name, value in numbers.items() if name in COLUMNS}
-        rows.append(row | found | {"options": options})
+    for name, config in tried.items():
+        resolved, outcome = config.resolved("", ""), outcomes[name]
+        if not config.held_out:
+            raise UsageError(f"a run of {config.method} was examined on the test set; tuning must never be")
+        numbers = vars(outcome) if isinstance(outcome, Result) else {"accuracy": None, "forgetting": None}
+        row = {column: resolved[column] for column in COLUMNS if column in resolved}
+        row |= {column: value and round(value, 5) for column, value in numbers.items() if column in COLUMNS}
+        setting = {option: resolved["options"][option] for option in config.options}
+        rows.append(row | {"method": row["method"].rpartition(":")[2], "options": setting})
     return in_order(rows)
 
 
 def in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Rows of the record as they are kept: by data set, classes per task, method, options and memory."""
     return sorted(rows, key=lambda row: [str(row[name]) for name in COLUMNS[:6]])
-
-
-def _of_grid(settings: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The setting of a grid that these options are; of several, the one that says most."""
-    fitting = [setting for setting in settings if all(options.get(name) == setting[name] for name in setting)]
-    if not fitting:
-        raise UsageError(f"a run with {dict(options)} is not of the grid in tuning.yaml; remove its folder")
-    return max(fitting, key=len)
 
 
 def winners(rows: Iterable[Mapping[str, Any]]) -> list[Winner]:
@@ -151,4 +205,4 @@ def read_record(path: Path) -> list[dict[str, Any]]:
     try:
         return from_csv(path.read_text())
     except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{path} is no record of tuning, or damaged; give --record a folder of its own") from None
+        raise UsageError(f"{path} is no record of tuning, or damaged; choose another folder for the record") from None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -12,7 +12,17 @@ from typing import Any
 
 from onebyone.errors import UsageError
 from onebyone.methods import find
-from onebyone.runs.tune import Winner
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The setting of a method that did best on held-out data, by the mean over its runs."""
+
+    dataset: str
+    classes_per_task: int
+    method: str  # without the file that registers it
+    options: Mapping[str, Any]
+    accuracy: float
 
 
 def winner(method: str, dataset: str, classes_per_task: int, own: Sequence[Winner] = ()) -> dict[str, Any]:
