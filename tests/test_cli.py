@@ -16,6 +16,7 @@ from onebyone.cli.demo import BUDGET
 from onebyone.cli.progress import Bar
 from onebyone.evaluation import Result
 from onebyone.methods import choose, method, registry
+from onebyone.runs import RunConfig
 from onebyone.streams import in_full, streams
 
 Call = Callable[..., tuple[int, str, str]]
@@ -31,6 +32,17 @@ def test_the_help_of_run_fits_a_small_terminal(onebyone: Call) -> None:
     fixed = "--method --dataset --data-dir --classes-per-task --memory-per-class --seed --device --out --set"
     assert listed[:9] == fixed.split()
     assert len(re.findall(r"^ {3,}", out, re.MULTILINE)) == 0  # one line an option
+
+
+def test_the_options_of_run_are_the_fields_of_a_configuration(onebyone: Call) -> None:
+    """A field that is added to RunConfig appears here without being written again."""
+    _, out, _ = onebyone("run", "--help")
+    shown = dict(re.findall(r"^  (--[a-z-]+) +(.*)$", out, re.MULTILINE))
+    for field in fields(RunConfig):
+        if field.name != "options":
+            line = shown[f"--{field.name.replace('_', '-')}"]
+            assert f"{field.metadata['help'].split(': ', 1)[-1].split(':')[0]}" in line
+            assert isinstance(field.default, bool) or f"[default: {field.default}]" in line
 
 
 def test_without_words_the_commands_are_listed(onebyone: Call) -> None:

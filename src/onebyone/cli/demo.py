@@ -6,8 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, pstdev
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+from rich.table import Table
+
+from onebyone.cli.output import Answer
+from onebyone.cli.progress import Bar
 from onebyone.data import Dataset, load
 from onebyone.evaluation import Result
 from onebyone.files import whole
@@ -34,6 +39,30 @@ COLOURS = {
     "fine-tuning": "#8d99ae",
 }
 SEEDS = (0, 1, 2)
+TITLE = f"digits, one class at a time, {BUDGET:,} bytes of memory, {len(SEEDS)} seeds"
+
+
+def demo_command(
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the picture and the runs go.")] = Path("demo"),
+) -> Answer:
+    """Compare five methods on ten digits: a table and a picture."""
+    with Bar() as bar:
+        results = compare(out, listener=bar)
+    picture = out / "anytime.png"
+    anytime_figure(results, picture)
+    table = Table("method", title=TITLE, title_justify="left")
+    data: dict[str, dict[str, Any]] = {}
+    for column in ("accuracy", "forgetting", "average anytime"):
+        table.add_column(f"{column} %", justify="right")
+    for name, runs in results.items():
+        numbers = {
+            "accuracy": [result.accuracy for result in runs],
+            "forgetting": [result.forgetting for result in runs if result.forgetting is not None],
+            "average_anytime": [result.average_anytime for result in runs],
+        }
+        table.add_row(name, *(mean_and_spread(values) for values in numbers.values()))
+        data[name] = {metric: {"mean": mean(values), "std": pstdev(values)} for metric, values in numbers.items()}
+    return Answer({"methods": data, "seeds": len(SEEDS), "picture": picture}, table, f"The picture: {picture}")
 
 
 def compare(out: Path, listener: Listener | None = None) -> dict[str, list[Result]]:

@@ -19,6 +19,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
+from onebyone.cli.output import silent
 from onebyone.runs import Listener
 
 
@@ -42,7 +43,7 @@ class Bar(Listener):
             TextColumn("{task.fields[accuracy]}"),
             TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
-            disable=not sys.stderr.isatty(),
+            disable=silent() or not sys.stderr.isatty(),
             transient=True,
         )
         self.line = self.progress.add_task("reading the data", total=None, place="", accuracy="")

@@ -6,33 +6,47 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from onebyone.cli.runs import DataDir, Device, Jobs
+from onebyone.cli.options import COMPLETIONS, DataDir, Device, Jobs, names
+from onebyone.cli.output import Answer
 from onebyone.cli.sweep_view import watch
 from onebyone.errors import UsageError
 from onebyone.files import whole
 from onebyone.paper import comparison, records
+from onebyone.paper.comparison import Grid
 from onebyone.paper.printed import BEYOND, TITLES, Part, rank
 from onebyone.paper.records import Record, Records
 from onebyone.paper.report import check_page, markdown, publish
-from onebyone.paper.reproduce import EVERYTHING, collect, parts_of, protocols_of, reproduce
+from onebyone.paper.reproduce import EVERYTHING, TARGETS, collect, parts_of, protocols_of, reproduce
 from onebyone.paper.study import Study, read_tried
 from onebyone.runs.winners import winners_in
 from onebyone.runs.workers import Failed
 
 
 def reproduce_command(
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="table1, table2, figure1, figures, all or beyond.")],
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="table1, table2, figure1, figures, all or beyond.",
+            autocompletion=names(lambda: TARGETS),
+        ),
+    ],
     protocol: Annotated[str, typer.Option(metavar="NAME", help="paper, joint or both.")] = "both",
     seeds: Annotated[
         int | None, typer.Option(metavar="N", help="Runs of each cell.", show_default="5, quick: 1")
     ] = None,
     method: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Run only this one, or FILE.py:NAME; repeatable.", show_default="all"),
+        typer.Option(
+            metavar="NAME",
+            help="Only this, or FILE.py:NAME; repeatable.",
+            show_default="all",
+            autocompletion=COMPLETIONS["method"],
+        ),
     ] = None,
     winners: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What `tune` found.", show_default="the package's")
@@ -45,7 +59,7 @@ def reproduce_command(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Of runs, records and page.")] = Path("reproduction"),
     data_dir: DataDir = None,
     jobs: Jobs = None,
-) -> None:
+) -> Answer:
     """Run the paper again: what is missing of a table or figure.
 
     Leaves records (CSV), a page, figures and tables. After Ctrl-C or a crash,
@@ -86,13 +100,37 @@ def reproduce_command(
     _say(replaced)
     parts = found.with_own(parts)
     study = Study(found.of(parts), parts, protocols, command=command, tried=read_tried((from_ or out) / "tried.yaml"))
-    for grid in (*study.grids, *study.ends, *study.beyond):
-        print(comparison.text(grid), end="\n\n")
+    grids = (*study.grids, *study.ends, *study.beyond)
     publish(study, page)
-    print(f"The page: {page}" + (" (QUICK: its numbers mean nothing)" if quick else ""))
-    if failed:
-        print(f"onebyone: {len(failed)} runs failed, see error.txt in {', '.join(failed)}", file=sys.stderr)
-        raise typer.Exit(1)
+    return Answer(
+        {"tables": [_table_data(grid) for grid in grids], "page": page, "failed": sorted(failed)},
+        "\n".join(f"{comparison.text(grid)}\n" for grid in grids),
+        f"The page: {page}" + (" (QUICK: its numbers mean nothing)" if quick else ""),
+        f"{len(failed)} runs failed, see error.txt in {', '.join(failed)}" if failed else "",
+    )
+
+
+def _table_data(grid: Grid) -> dict[str, Any]:
+    """A table for JSON: every number, the paper's and ours, and the verdict."""
+    cells = [
+        {
+            "method": cell.method,
+            "memory_per_class": cell.memory_per_class,
+            "paper": cell.paper,
+            "ours": cell.ours,
+            "verdict": cell.verdict,
+        }
+        for row in grid.rows.values()
+        for cell in row
+    ]
+    return {
+        "part": grid.part.name,
+        "dataset": grid.part.dataset,
+        "classes_per_task": grid.classes_per_task,
+        "protocol": grid.protocol,
+        "metric": grid.metric,
+        "cells": cells,
+    }
 
 
 def report_command(
@@ -104,7 +142,7 @@ def report_command(
     keep: Annotated[
         Path | None, typer.Option("--records", metavar="FOLDER", help="Also keep all records there.")
     ] = None,
-) -> None:
+) -> Answer:
     """Report on runs of the paper: a page, figures and tables.
 
     Where folders disagree on a cell, the last one counts.
@@ -130,7 +168,7 @@ def report_command(
             place.write_text(markdown(study), encoding="utf-8")
     else:
         publish(study, out)
-    print(f"{len(rows)} runs; see: {text or out}")
+    return Answer({"runs": len(rows), "file": text or out}, f"{len(rows)} runs; see: {text or out}")
 
 
 def _runs_nothing(**options: object) -> None:

@@ -13,6 +13,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from onebyone.cli.output import silent
 from onebyone.evaluation import Result
 from onebyone.runs.sweep import Watcher
 from onebyone.runs.workers import Failed, Standing
@@ -21,8 +22,8 @@ from onebyone.runs.workers import Failed, Standing
 @contextmanager
 def watch() -> Iterator[Watcher]:
     """The watcher that suits where the output goes."""
-    if not sys.stdout.isatty():
-        yield Lines()
+    if silent() or not sys.stdout.isatty():
+        yield Watcher() if silent() else Lines()
         return
     table = LiveTable()
     with Live(table, refresh_per_second=4):

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from onebyone.cli.runs import DataDir, Device, Jobs, check_data_dir, end
+from onebyone.cli.options import COMPLETIONS, DataDir, Device, Jobs, check_data_dir
+from onebyone.cli.output import Answer
+from onebyone.cli.runs import failure, finished
 from onebyone.cli.sweep_view import watch
 from onebyone.paper.printed import PARTS
 from onebyone.runs.tune import read_settings, tune, winners
@@ -18,11 +20,16 @@ def tune_command(
     dataset: Annotated[str, typer.Option(metavar="NAME", help="cifar10, cifar100 or digits.")] = "cifar10",
     method: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="Only this one, or FILE.py:NAME; repeatable.", show_default="all"),
+        typer.Option(
+            metavar="NAME",
+            help="Only this, or FILE.py:NAME; repeatable.",
+            show_default="all",
+            autocompletion=COMPLETIONS["method"],
+        ),
     ] = None,
     grid: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.yaml", help="Options with lists of values.", show_default="the package's"),
+        typer.Option(metavar="FILE.yaml", help="Options, lists of values.", show_default="the package's"),
     ] = None,
     classes_per_task: Annotated[
         list[int] | None, typer.Option(metavar="S", help="Only this; repeatable.", show_default="the paper's")
@@ -32,7 +39,7 @@ def tune_command(
     data_dir: DataDir = None,
     device: Device = "auto",
     jobs: Jobs = None,
-) -> None:
+) -> Answer:
     """Find the best setting of every method, on held-out data.
 
     Tries the grids of the package (runs/tuning.yaml) on nine tenths of the
@@ -55,14 +62,20 @@ def tune_command(
             jobs=jobs,
             watcher=watcher,
         )
-    rows = done.rows
-    lines = [_line(w.method, w.classes_per_task, f"{100 * w.accuracy:5.1f} %", w.options) for w in winners(rows)]
-    lines += [_line(r["method"], r["classes_per_task"], " failed", r["options"]) for r in rows if r["accuracy"] is None]
-    print("\n".join(dict.fromkeys(lines)))  # a setting has several runs
-    print(f"All that was tried: {done.record}; what won: {done.winners}")
+    best = winners(done.rows)
+    failed = [row for row in done.rows if row["accuracy"] is None]
+    lines = [_line(w.method, w.classes_per_task, f"{100 * w.accuracy:5.1f} %", w.options) for w in best]
+    lines += [_line(row["method"], row["classes_per_task"], " failed", row["options"]) for row in failed]
+    notes = [f"All that was tried: {done.record}; what won: {done.winners}"]
     if any(part.dataset == dataset for part in PARTS):
-        print(f"Runs of the paper with it: onebyone reproduce all --winners {done.winners}")
-    end(done.outcomes, out)
+        notes.append(f"Runs of the paper with it: onebyone reproduce all --winners {done.winners}")
+    notes.append(f"{finished(done.outcomes)}; see: onebyone table {out}")
+    return Answer(
+        {"winners": best, "failed": failed, "record": done.record, "file": done.winners},
+        "\n".join(dict.fromkeys(lines)),  # a setting has several runs
+        "\n".join(notes),
+        failure(done.outcomes),
+    )
 
 
 def _line(method: str, classes_per_task: int, outcome: str, options: Mapping[str, Any]) -> str:

@@ -26,17 +26,18 @@ class RunConfig(Checked):
     0.01
     """
 
-    method: str = option("ccp", "one of `onebyone methods`, or FILE.py:NAME")
-    dataset: str = option("digits", "one of `onebyone datasets`")
-    classes_per_task: int = option(1, "S: classes that arrive together", low=1)
-    memory_per_class: int = option(20, "M: samples kept per class, or statistics of as many bytes", low=1)
-    seed: int = option(0, "of the stream, the first weights and the learner", low=0)
+    # `onebyone run` has an option for each of these, with this help; a letter before a colon stands for the value.
+    method: str = option("ccp", "`onebyone methods`, or FILE.py:NAME")
+    dataset: str = option("digits", "See `onebyone datasets`")
+    classes_per_task: int = option(1, "S: Classes that arrive together", low=1)
+    memory_per_class: int = option(20, "M: Samples kept per class, or their bytes", low=1)
+    seed: int = option(0, "Random seed of stream and learner", low=0)
     device: str = option("auto", "cpu, cuda, cuda:N or auto")
-    batch_size: int = option(10, "samples that arrive together (paper: 10)", low=1)
-    class_order: Order = option("label", "classes by label (paper), or in a seeded random order")
-    held_out: bool = option(False, "examine on a held-out tenth of the training set instead of the test set")
-    prequential: bool = option(False, "also predict every batch before it is learnt")
-    stream: str = option(AUTO, "one of `onebyone streams`, as in blurry:share=0.3; auto: class-incremental")
+    stream: str = option(AUTO, "See `onebyone streams`")
+    batch_size: int = option(10, "Samples that arrive together", low=1)
+    class_order: Order = option("label", "Order of arrival: label or random")
+    held_out: bool = option(False, "Evaluate on a held-out tenth of the training set")
+    prequential: bool = option(False, "Also predict every batch before learning it")
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def method_options(self) -> Checked:

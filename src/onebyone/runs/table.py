@@ -53,6 +53,15 @@ class Table:
     def counts(self) -> list[int]:
         return sorted({len(values) for values in self.cells.values()})
 
+    def to_data(self) -> dict[str, Any]:
+        """For JSON: a list of cells, each with its fields, mean, standard deviation and number of runs."""
+        cells = []
+        for (row, column), values in self.cells.items():
+            mean, std = _summary(values) or (None, None)
+            fields_of_cell = dict(zip((*self.rows, *self.columns), (*row, *column), strict=True))
+            cells.append(fields_of_cell | {"mean": mean, "std": std, "n": len(values)})
+        return {"metric": self.metric, "cells": cells, "averaged_over": list(self.mixed)}
+
     def text(self, row: Key, column: Key) -> str:
         """A cell for people."""
         values = self.cells.get((row, column))

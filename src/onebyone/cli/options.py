@@ -1,0 +1,110 @@
+"""The options of commands: those of `run` are the fields of RunConfig, and names can be completed by the shell."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from inspect import Parameter, signature
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import typer
+
+from onebyone.data import datasets
+from onebyone.errors import UsageError
+from onebyone.methods import methods
+from onebyone.runs import RunConfig
+from onebyone.streams import streams
+
+
+def names(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    """Completes what was typed so far to the names that begin with it."""
+    return lambda incomplete: [name for name in known() if name.startswith(incomplete)]
+
+
+COMPLETIONS: dict[str, Callable[[str], list[str]]] = {
+    "method": names(methods),
+    "dataset": names(datasets),
+    "stream": names(streams),
+    "device": names(lambda: ("auto", "cpu", "cuda")),
+}
+DataDir = Annotated[
+    Path | None, typer.Option(metavar="PATH", help="Folder or file of the data.", show_default="the cache")
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Refuse unreadable images, do not skip them.")]
+Device = Annotated[
+    str, typer.Option(metavar="NAME", help="cpu, cuda, cuda:N or auto.", autocompletion=COMPLETIONS["device"])
+]
+CheckpointEvery = Annotated[
+    int | None, typer.Option(metavar="N", help="Steps between checkpoints.", show_default="500, GPU 5000")
+]
+Jobs = Annotated[int | None, typer.Option(metavar="N", help="Runs at once.", show_default="16 on a GPU, else cores")]
+
+
+def config_options() -> dict[str, Parameter]:
+    """A command-line option for every field of RunConfig but the method's own options."""
+    hints = get_type_hints(RunConfig)
+    return {item.name: _option(item, hints[item.name]) for item in fields(RunConfig) if item.name != "options"}
+
+
+def _option(item: Any, hint: Any) -> Parameter:
+    found = re.fullmatch(r"(?:([A-Z]): )?(.*)", item.metadata["help"])  # "S: classes ..." names the value
+    assert found is not None
+    metavar, text = found[1], found[2]
+    choices = get_args(hint) if get_origin(hint) is Literal else ()
+    default_metavar = {int: "N", str: "NAME"}.get(hint, item.name.rpartition("_")[2].upper())
+    option = typer.Option(
+        item.default,
+        f"--{item.name.replace('_', '-')}",
+        metavar=None if hint is bool else metavar or default_metavar,
+        help=f"{text}.",
+        autocompletion=names(lambda: choices) if choices else COMPLETIONS.get(item.name),
+    )
+    return Parameter(item.name, Parameter.KEYWORD_ONLY, default=option, annotation=str if choices else hint)
+
+
+def with_config(after: dict[str, str]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Gives a function ``f(config, **more)`` the options of RunConfig in place of ``config``.
+
+    Each of its other options is listed ``after`` the one that is named, or else last.
+    """
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        listed = config_options()
+        own = {name: p for name, p in signature(function, eval_str=True).parameters.items() if name != "config"}
+        for name, parameter in own.items():
+            parameter = parameter.replace(kind=Parameter.KEYWORD_ONLY)
+            names = list(listed)
+            position = names.index(after[name]) + 1 if name in after else len(names)
+            listed = dict([*list(listed.items())[:position], (name, parameter), *list(listed.items())[position:]])
+
+        def call(**given: Any) -> Any:
+            config = {name: given.pop(name) for name in list(given) if name not in own}
+            return function(config, **given)
+
+        call.__name__, call.__doc__ = function.__name__, function.__doc__
+        call.__signature__ = signature(call).replace(parameters=list(listed.values()))  # type: ignore[attr-defined]
+        call.__annotations__ = {name: parameter.annotation for name, parameter in listed.items()}
+        return call
+
+    return decorate
+
+
+def settings(texts: Iterable[str]) -> dict[str, str]:
+    """Options of a method from texts of the form NAME=VALUE."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not (name and equals and value):
+            raise UsageError(
+                f"--set {text!r} is not of the form NAME=VALUE; write for example --set learning_rate=0.01"
+            )
+        found[name] = value
+    return found
+
+
+def check_data_dir(data_dir: Path | None, datasets: Iterable[str]) -> None:
+    """Refuse a folder that nothing would be read from."""
+    if data_dir is not None and set(datasets) == {"digits"}:
+        raise UsageError("digits is inside the package; leave --data-dir out, or name another data set, as folder")

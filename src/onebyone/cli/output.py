@@ -1,0 +1,85 @@
+"""What a command prints: for people, or with --json for programs; with --quiet nothing but the result."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import json
+import sys
+from collections.abc import Callable
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+from rich.console import Console, RenderableType
+
+_silent: ContextVar[bool] = ContextVar("silent", default=False)
+OPTIONS: dict[str, Any] = {
+    "as_json": Annotated[bool, typer.Option("--json", help="Print the result as JSON, and nothing else.")],
+    "quiet": Annotated[bool, typer.Option("--quiet", help="Print the result, and no progress.")],
+}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command found out."""
+
+    data: Any  # for --json
+    text: RenderableType = ""  # the same for people
+    note: str = ""  # what to do next; left out with --quiet
+    failure: str = ""  # a sentence for stderr; the command then ends with code 1
+
+
+def command(function: Callable[..., Answer]) -> Callable[..., None]:
+    """A command that prints what the function returns; it has the function's options, --json and --quiet."""
+    signature = inspect.signature(function, eval_str=True)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    added = [inspect.Parameter(name, kind, default=False, annotation=hint) for name, hint in OPTIONS.items()]
+
+    @functools.wraps(function)
+    def call(*, as_json: bool, quiet: bool, **options: Any) -> None:
+        before = _silent.set(as_json or quiet)
+        try:
+            answer = function(**options)
+        finally:
+            _silent.reset(before)
+        if as_json:
+            print(json.dumps(answer.data, indent=2, default=_plain))
+        else:
+            show(answer.text)
+            if not quiet:
+                show(answer.note)
+        if answer.failure:
+            print(f"onebyone: {answer.failure}", file=sys.stderr)
+            raise typer.Exit(1)
+
+    given = [parameter.replace(kind=kind) for parameter in signature.parameters.values()]
+    call.__signature__ = signature.replace(parameters=[*given, *added], return_annotation=None)  # type: ignore[attr-defined]
+    call.__annotations__ = get_type_hints(function, include_extras=True) | OPTIONS | {"return": None}
+    return call
+
+
+def silent() -> bool:
+    """Whether the user asked for the result only: no progress."""
+    return _silent.get()
+
+
+def show(text: RenderableType) -> None:
+    """Print for people."""
+    if isinstance(text, str):
+        if text:
+            print(text)  # not by rich, which folds long lines
+    else:
+        Console(markup=False, highlight=False).print(text)  # square brackets in a summary are text
+
+
+def _plain(value: Any) -> Any:
+    """What JSON has no notation for."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, Path):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
