@@ -2,12 +2,13 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 from hypothesis import settings
-from torch import Tensor
+from torch import Tensor, nn
 
 from onebyone import Dataset, create, load
 from onebyone.cli import main
@@ -95,6 +96,21 @@ def own_method(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
     yield f"{path}:means"
     sys.modules.pop(str(path), None)
+
+
+@pytest.fixture
+def timm(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """A module that is called as timm is and has two models, tiny and conv; gives the list of what was created."""
+    created: list[tuple[Any, ...]] = []
+
+    def create_model(name: str, pretrained: bool, num_classes: int, in_chans: int) -> nn.Module:
+        created.append((name, pretrained, num_classes, in_chans))
+        return nn.Sequential(nn.Conv2d(in_chans, 5, 8), nn.Flatten())
+
+    fake = ModuleType("timm")
+    fake.create_model, fake.is_model = create_model, ["tiny", "conv"].__contains__  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "timm", fake)
+    return created
 
 
 @pytest.fixture

@@ -1,11 +1,9 @@
 """OnlineClassifier: scikit-learn's contract, what may come in, and what is refused."""
 
 import pickle
-import sys
 from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from torch import Tensor, nn
 
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create, methods
 from onebyone.engine.static import obstacle
+from onebyone.estimator import persistence
 from onebyone.estimator.labels import as_labels, from_json, to_json
 from onebyone.estimator.samples import Layout, as_tensor
 from onebyone.methods import AUTO, NetworkLearner, Options, ReplayLearner, method
@@ -541,26 +540,37 @@ def test_the_networks_here_keep_steps_static(name: str) -> None:
         assert obstacle(create(name, spec, encoder=encoder), batch_size=10) is None
 
 
-def test_a_model_of_timm(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a stand-in that is called as timm is: its own packages are not needed here."""
-    asked = []
-
-    def create_model(name: str, pretrained: bool, num_classes: int, in_chans: int) -> nn.Module:
-        asked.append((name, pretrained, num_classes, in_chans))
-        return nn.Sequential(nn.Conv2d(in_chans, 5, 8), nn.Flatten())
-
-    timm = ModuleType("timm")
-    timm.create_model, timm.is_model = create_model, lambda name: name == "tiny"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "timm", timm)
-    OnlineClassifier(encoder="tiny").partial_fit(digits.train_x[:9], digits.train_y[:9])
-    assert asked == [("tiny", True, 0, 1)]
-    with pytest.raises(UsageError, match="unknown encoder 'hf-hub:somebody/thing'"):
-        OnlineClassifier(encoder="hf-hub:somebody/thing").partial_fit(digits.train_x[:9], digits.train_y[:9])
+def test_a_model_of_timm(digits: Dataset, timm: list[tuple[Any, ...]]) -> None:
+    OnlineClassifier(encoder="timm:tiny").partial_fit(digits.train_x[:9], digits.train_y[:9])
+    assert timm == [("tiny", True, 0, 1)]
+    with pytest.raises(UsageError, match="timm has no model 'hf-hub:somebody/thing'"):
+        OnlineClassifier(encoder="timm:hf-hub:somebody/thing").partial_fit(digits.train_x[:9], digits.train_y[:9])
     with pytest.raises(UsageError, match="reads images"):
-        OnlineClassifier(encoder="tiny").partial_fit([[1.0, 2.0]], [1])
-    monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(UsageError, match=r"unknown encoder 'tiny'.*pip install timm"):
-        OnlineClassifier(encoder="tiny").partial_fit(digits.train_x[:9], digits.train_y[:9])
+        OnlineClassifier(encoder="timm:tiny").partial_fit([[1.0, 2.0]], [1])
+
+
+def test_a_name_of_timm_without_its_prefix_is_refused(digits: Dataset, timm: list[tuple[Any, ...]]) -> None:
+    """Names without a prefix are ours: the same name in timm is another network."""
+    for frozen in (True, False):
+        with pytest.raises(UsageError, match="write 'timm:tiny'"):
+            OnlineClassifier(encoder="tiny", freeze_encoder=frozen).partial_fit(digits.train_x[:9], digits.train_y[:9])
+        OnlineClassifier(encoder="conv", freeze_encoder=frozen).partial_fit(digits.train_x[:9], digits.train_y[:9])
+    assert timm == []
+
+
+def test_a_file_that_names_a_model_of_timm_without_the_prefix_is_read(
+    digits: Dataset, timm: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As files were written before there was a prefix."""
+    clf = OnlineClassifier(encoder="timm:tiny").partial_fit(digits.train_x[:9], digits.train_y[:9])
+    describe = persistence.describe
+    with monkeypatch.context() as patch:
+        patch.setattr(persistence, "describe", lambda *given: describe(*given).replace("timm:tiny", "tiny"))
+        clf.save(tmp_path / "old")
+    loaded = OnlineClassifier.load(tmp_path / "old")
+    assert loaded.encoder == "timm:tiny"
+    assert np.array_equal(loaded.predict_proba(digits.test_x[:9]), clf.predict_proba(digits.test_x[:9]))
+    loaded.partial_fit(digits.train_x[:9], digits.train_y[:9])
 
 
 # What is refused

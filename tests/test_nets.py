@@ -1,6 +1,9 @@
 """Encoders and what stands on them."""
 
+import sys
 from copy import deepcopy
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -9,6 +12,7 @@ from torch import nn
 from onebyone import nets
 from onebyone.errors import UsageError
 from onebyone.nets import Adapted, CosineHead, apart, cosine, multilayer, unit
+from onebyone.nets.conv import SmallConv
 from onebyone.nets.normalization import LoneBatchNorm1d, LoneBatchNorm2d, Standardize
 
 ENCODERS = {"resnet18": 160, "conv": 64, "mlp": 128, "scaled-mlp": 128}
@@ -204,3 +208,29 @@ def test_a_frozen_module_may_learn_the_scale_of_samples(rescale: bool) -> None:
     assert int(scale.count) == (11 if rescale else 0)
     assert (scale.mean > 1).all() == rescale
     assert not norm.running_mean.any()
+
+
+def test_timm_is_named_by_its_prefix_only(timm: list[tuple[Any, ...]]) -> None:
+    assert isinstance(nets.create("conv", (1, 8, 8)), SmallConv)
+    assert timm == []
+    network = nets.create("timm:conv", (1, 8, 8))
+    assert isinstance(network, Adapted)
+    assert network.width == 5
+    assert timm == [("conv", True, 0, 1)]
+    with pytest.raises(UsageError, match=r"unknown encoder 'tiny'; .* write 'timm:tiny'"):
+        nets.create("tiny", (1, 8, 8))
+    with pytest.raises(UsageError, match="timm has no model 'tinny'"):
+        nets.create("timm:tinny", (1, 8, 8))
+
+
+@pytest.mark.parametrize("missing", ["timm", "torchvision"])
+def test_a_package_that_timm_needs_is_named(missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """timm imports torchvision: without it the import of timm itself fails."""
+    (tmp_path / "timm.py").write_text("import torchvision")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "timm", raising=False)
+    monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(UsageError, match=f"needs the package {missing}, .*pip install {missing}"):
+        nets.create("timm:resnet18", (3, 32, 32))
+    with pytest.raises(UsageError, match="unknown encoder 'resnet50'; did you mean 'resnet18'"):
+        nets.create("resnet50", (3, 32, 32))

@@ -81,7 +81,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learning begins). A method that keeps statistics instead takes at most the bytes of so many samples.
     encoder
         ``"auto"`` (by what the samples are), a name of ``onebyone.nets.encoders()``, any module that turns samples into
-        features, or the name of a model of timm (pretrained).
+        features, or ``"timm:NAME"`` for a pretrained model of timm. ``"resnet18"`` is this library's small network,
+        ``"timm:resnet18"`` the pretrained one.
     freeze_encoder
         Whether the weights of the encoder stay as they are.
     options

@@ -224,33 +224,17 @@ def augmentation(kind: Any, layout: Layout) -> CropFlip:
 
 
 def encoder(kind: Any, layout: Layout, *, frozen: bool, pretrained: bool = True) -> str | Encoder:
-    """What the learner's option ``encoder`` has to be: a name of ours as it is, anything else as a network."""
+    """The learner's option ``encoder``: a name of ours as it is, a module or a model of timm as an :class:`Encoder`."""
     shape = layout.sample_shape
     if kind == "auto" and layout.axes == "vector" and layout.dtype != torch.uint8:
         kind = "scaled-mlp"  # numbers of any unit; bytes all have the same scale
-    ours = kind in ("auto", *nets.encoders()) if isinstance(kind, str) else isinstance(kind, Encoder)
-    if ours and not frozen:
-        return kind  # type: ignore[no-any-return]
-    if ours:
-        module: nn.Module = nets.create(kind, shape)
-    elif isinstance(kind, nn.Module):
+    module: nn.Module
+    if isinstance(kind, str) and kind.startswith(nets.TIMM):
+        module = nets.timm_model(kind, shape, pretrained)
+    elif isinstance(kind, nn.Module) and not isinstance(kind, Encoder):
         module = kind
+    elif not frozen:
+        return kind  # type: ignore[no-any-return]  # whatever else it is, the options refuse
     else:
-        module = _timm(str(kind), shape, pretrained)
+        module = nets.create(kind, shape)
     return Adapted(module, shape, frozen=frozen, rescale=isinstance(kind, str))  # a module given stays as it is
-
-
-def _timm(name: str, shape: tuple[int, ...], pretrained: bool) -> nn.Module:
-    known = ["auto", *nets.encoders(), "any model of timm (pip install timm)"]
-    try:
-        import timm
-    except ImportError:
-        raise unknown("encoder", name, known) from None
-    if not timm.is_model(name):  # a name it knows, never an address to load from
-        raise unknown("encoder", name, known)
-    if len(shape) != 3:
-        raise UsageError(
-            f"encoder {name!r} reads images, and the samples are vectors of {shape[0]}; use encoder='auto'"
-        )
-    network: nn.Module = timm.create_model(name, pretrained=pretrained, num_classes=0, in_chans=shape[0])
-    return network

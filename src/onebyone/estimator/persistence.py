@@ -15,6 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
+from onebyone import nets
 from onebyone.data import Spec
 from onebyone.engine import choose_device
 from onebyone.errors import UsageError
@@ -161,6 +162,8 @@ def parse(
         if module is None:
             raise UsageError("its encoder is a module of yours; give it as load(..., encoder=module)")
         parameters["encoder"] = module
+    elif parameters["encoder"] not in (AUTO, *nets.encoders()) and nets.timm_has(str(parameters["encoder"])):
+        parameters["encoder"] = f"{nets.TIMM}{parameters['encoder']}"  # a file from before the prefix
     if device is not None:
         parameters["device"] = device
     place = choose_device(parameters["device"])

@@ -27,7 +27,9 @@ class Options(Checked):
     """What every method with a network can be told."""
 
     learning_rate: float = option(0.1, "step size of plain SGD (paper: 0.1)", above=0)
-    encoder: str | Encoder = option("auto", "network: resnet18, conv, mlp, or auto (by the shape of the samples)")
+    encoder: str | Encoder = option(
+        "auto", "network: resnet18, conv, mlp, timm:NAME (pretrained), or auto (by the shape of the samples)"
+    )
     augment: bool = option(True, "crop and flip images, incoming and replayed (paper: yes)")
     channels_last: bool = option(
         True, "memory layout of convolutions on a CPU: faster there (not on a GPU, where it is not used)"

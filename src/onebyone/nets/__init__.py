@@ -2,12 +2,14 @@
 
 from onebyone.nets import conv, mlp, resnet  # noqa: F401  (importing registers them)
 from onebyone.nets.adapted import Adapted
-from onebyone.nets.encoder import Encoder, create, encoders, register
+from onebyone.nets.creation import TIMM, create, timm_has, timm_model
+from onebyone.nets.encoder import Encoder, encoders, register
 from onebyone.nets.heads import CosineHead, cosine, multilayer, unit
 from onebyone.nets.normalization import apart
 from onebyone.nets.patches import Directions, Patches
 
 __all__ = [
+    "TIMM",
     "Adapted",
     "CosineHead",
     "Directions",
@@ -19,5 +21,7 @@ __all__ = [
     "encoders",
     "multilayer",
     "register",
+    "timm_has",
+    "timm_model",
     "unit",
 ]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
 from typing import ClassVar, TypeVar
 
 from torch import Tensor, nn
 
-from onebyone.errors import UsageError, unknown
+from onebyone.errors import unknown
 
 
 class Encoder(nn.Module):
@@ -46,18 +45,8 @@ def encoders() -> tuple[str, ...]:
     return tuple(sorted(_ENCODERS))
 
 
-def create(name: str | Encoder, shape: tuple[int, ...]) -> Encoder:
-    """Build a network for samples of this shape; ``auto`` takes the one that suits it, and a network gives its copy.
-
-    >>> create("auto", (3, 32, 32)).width, create("auto", (1, 8, 8)).width, create("auto", (20,)).width
-    (160, 64, 128)
-    """
-    if isinstance(name, Encoder):
-        return deepcopy(name)
-    if name == "auto":
-        name = "mlp" if len(shape) == 1 else "resnet18" if min(shape[1:]) >= 24 else "conv"
+def builder(name: str) -> Builder:
+    """What is registered under this name."""
     if name not in _ENCODERS:
-        raise unknown("encoder", name, [*_ENCODERS, "auto"])
-    if len(shape) == 1 and not name.endswith("mlp"):
-        raise UsageError(f"encoder {name!r} reads images, and the samples are vectors of {shape[0]}; use encoder=mlp")
-    return _ENCODERS[name](shape)
+        raise unknown("encoder", name, [*_ENCODERS, "auto", "timm:NAME"])
+    return _ENCODERS[name]
