@@ -1,18 +1,21 @@
 """How steps are run. What needs a GPU is compared there by benchmarks/gpu.py; here is all that does not."""
 
+import gc
 import warnings
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from weakref import ref
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from onebyone import Dataset, create, methods
 from onebyone.engine import Eager, captured, pack, static, suited_cpu
 from onebyone.evaluation import measure_cost
 from onebyone.methods import ReplayOptions
 from onebyone.methods.er import ER
+from onebyone.nets import Adapted
 
 ER_OPTIONS = ReplayOptions(memory_per_class=2)
 
@@ -81,6 +84,37 @@ def test_the_cost_of_a_step_that_needs_values_is_measured_all_the_same(digits: D
     learner = Looks(ER_OPTIONS, digits.spec)
     assert measure_cost(learner) == measure_cost(ER(ER_OPTIONS, digits.spec))
     assert learner.steps == 0
+
+
+def test_measured_steps_keep_nothing_alive(digits: Dataset) -> None:
+    """Neither an encoder that was given nor a learner's class outlives its last user."""
+
+    class Own(ER):
+        pass
+
+    encoder = Adapted(nn.Conv2d(1, 4, 8), (1, 8, 8))
+    learners = [Own(ReplayOptions(encoder=encoder), digits.spec), Own(ER_OPTIONS, digits.spec)]
+    alive = [ref(encoder), ref(Own), *map(ref, learners)]
+    for learner in learners:
+        measure_cost(learner)
+        static.obstacle(learner, batch_size=10)
+    del encoder, Own, learner, learners
+    gc.collect()
+    assert [reference() for reference in alive] == [None] * 4
+
+
+def test_a_step_is_measured_once_for_all_seeds(digits: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Own(ER):
+        pass
+
+    encoder = Adapted(nn.Conv2d(1, 4, 8), (1, 8, 8))
+    for options in (ER_OPTIONS, replace(ER_OPTIONS, encoder=encoder)):
+        cost, problem = (measure(Own(options, digits.spec), 10) for measure in (measure_cost, static.obstacle))
+        with monkeypatch.context() as patch:
+            patch.setattr(Own, "observe", None)
+            again = Own(replace(options), digits.spec, seed=1)
+            assert (measure_cost(again, 10), static.obstacle(again, 10)) == (cost, problem)
+        assert measure_cost(again, 20) != cost
 
 
 def test_an_engine_takes_the_learners_own_steps(few: Dataset) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
+from typing import Generic, TypeVar
+from weakref import WeakKeyDictionary, ref
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
 
 from onebyone.methods.registry import AnyLearner
+
+T = TypeVar("T")
 
 
 @contextmanager
@@ -33,9 +37,27 @@ def shapes_only(learner: AnyLearner) -> Iterator[AnyLearner]:
         yield copy
 
 
-def kind(learner: AnyLearner, batch_size: int) -> Hashable:
-    """What a step's shapes depend on: the same for runs that differ in their seed only."""
-    return type(learner), learner.options, learner.spec, learner.device, batch_size
+class StepCache(Generic[T]):
+    """Results that depend on the shapes of a step only: computed once for runs that differ in their seed.
+
+    It keeps nothing alive: entries go away with the encoder that the options hold, or else with the class of the
+    learner.
+    """
+
+    def __init__(self) -> None:
+        self._results: WeakKeyDictionary[object, dict[Hashable, T]] = WeakKeyDictionary()
+
+    def get(self, learner: AnyLearner, batch_size: int, compute: Callable[[], T]) -> T:
+        """The result for this learner and batch size; ``compute`` is called if there is none yet."""
+        options = vars(learner.options)
+        modules = [value for value in options.values() if isinstance(value, nn.Module)]
+        owner: object = modules[0] if modules else type(learner)
+        values = (ref(value) if isinstance(value, nn.Module) else value for value in options.values())
+        key = ref(type(learner)), *values, learner.spec, learner.device, batch_size
+        results = self._results.setdefault(owner, {})
+        if key not in results:
+            results[key] = compute()
+        return results[key]
 
 
 def blank_batch(learner: AnyLearner, batch_size: int) -> tuple[Tensor, Tensor]:
@@ -45,7 +67,7 @@ def blank_batch(learner: AnyLearner, batch_size: int) -> tuple[Tensor, Tensor]:
     return x, torch.zeros(batch_size, dtype=torch.int64, device=learner.device)
 
 
-_obstacles: dict[Hashable, str | None] = {}  # a step takes about a second to try, and many runs have the same
+_obstacles: StepCache[str | None] = StepCache()  # a step takes about a second to try
 
 
 def obstacle(learner: AnyLearner, batch_size: int) -> str | None:
@@ -57,15 +79,16 @@ def obstacle(learner: AnyLearner, batch_size: int) -> str | None:
     >>> obstacle(create("ccp", load("digits").spec), batch_size=10) is None
     True
     """
-    key = kind(learner, batch_size)
-    if key not in _obstacles:
+
+    def find() -> str | None:
         try:
             with shapes_only(learner) as copy:
                 copy.observe(*blank_batch(learner, batch_size))
-            _obstacles[key] = None
         except Exception as error:  # whatever a method's code does there
-            _obstacles[key] = str(error).strip().split("\n")[0] or type(error).__name__
-    return _obstacles[key]
+            return str(error).strip().split("\n")[0] or type(error).__name__
+        return None
+
+    return _obstacles.get(learner, batch_size, find)
 
 
 @contextmanager

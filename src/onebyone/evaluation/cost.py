@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from onebyone.engine.static import blank_batch, kind, trial
+from onebyone.engine.static import StepCache, blank_batch, trial
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Encoder
 
@@ -35,7 +34,7 @@ def measure_cost(learner: AnyLearner, batch_size: int = 10) -> Cost:
     >>> cost.forward_passes, cost.backward_passes
     (3.0, 2.0)
     """
-    forward, backward, flops = _count(learner, batch_size)
+    forward, backward, flops = _counted.get(learner, batch_size, lambda: _count(learner, batch_size))
     kept = [tensor for name, tensor in learner.state_dict().items() if not name.endswith("_extra_state")]
     memory_bytes = learner.memory_bytes
     return Cost(
@@ -47,14 +46,11 @@ def measure_cost(learner: AnyLearner, batch_size: int = 10) -> Cost:
     )
 
 
-_counted: dict[Hashable, tuple[int, int, int]] = {}  # runs that differ in their seed only have the same
+_counted: StepCache[tuple[int, int, int]] = StepCache()
 
 
 def _count(learner: AnyLearner, batch_size: int) -> tuple[int, int, int]:
     """Samples forward and backward through encoders, and floating-point operations, of one step."""
-    key = kind(learner, batch_size)
-    if key in _counted:
-        return _counted[key]
     forward = backward = 0
 
     def count(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> None:
@@ -70,5 +66,4 @@ def _count(learner: AnyLearner, batch_size: int) -> tuple[int, int, int]:
                 module.register_forward_hook(count)
         with FlopCounterMode(display=False) as counter:
             copy.observe(*blank_batch(learner, batch_size))
-    _counted[key] = forward, backward, counter.get_total_flops()
-    return _counted[key]
+    return forward, backward, counter.get_total_flops()
