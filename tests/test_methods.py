@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations, product
 from typing import Any
 
 import pytest
@@ -11,8 +12,8 @@ from torch import Tensor
 from onebyone import Dataset, UsageError, create, methods
 from onebyone.methods import Options, ReplayLearner, method
 from onebyone.methods.base import Encoded
-from onebyone.testing import checks
-from onebyone.testing.situations import SITUATIONS, Method, variations
+from onebyone.testing import checks, thorough_checks
+from onebyone.testing.situations import SITUATIONS, Method, choices, pairs, variations
 
 NAMES = list(methods())
 
@@ -22,6 +23,22 @@ NAMES = list(methods())
 )
 def test_contract(check: Callable[[], None]) -> None:
     check()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_contract_with_every_combination_of_options(name: str) -> None:
+    for _, check in thorough_checks(name):
+        check()
+
+
+def test_every_two_values_of_two_options_are_tried_together() -> None:
+    """The sample of combinations that the fast tests use, checked with loops."""
+    for name in NAMES:
+        values, found = choices(method(name).options), pairs(method(name).options)
+        for first, second in combinations(values, 2):
+            for one, other in product(values[first], values[second]):
+                assert any(row[first] == one and row[second] == other for row in found), (name, first, second)
 
 
 def test_every_situation_is_met() -> None:

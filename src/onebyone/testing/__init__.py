@@ -1,6 +1,6 @@
 """The contract of a learner as a function: what is wrong with a method is said in words."""
 
-from onebyone.testing.contract import check_learner, checks
+from onebyone.testing.contract import check_learner, checks, thorough_checks
 from onebyone.testing.words import BrokenContract
 
-__all__ = ["BrokenContract", "check_learner", "checks"]
+__all__ = ["BrokenContract", "check_learner", "checks", "thorough_checks"]

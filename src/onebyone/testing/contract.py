@@ -16,8 +16,10 @@ from onebyone.testing.situations import (
     SITUATIONS,
     Method,
     bounds,
+    combinations,
     joined,
     memory_sizes,
+    pairs,
     variations,
 )
 from onebyone.testing.words import run
@@ -25,17 +27,18 @@ from onebyone.testing.words import run
 Check = Callable[[], None]
 
 
-def check_learner(learner: str | type[AnyLearner]) -> None:
+def check_learner(learner: str | type[AnyLearner], *, thorough: bool = False) -> None:
     """Check a registered method, given by its name or class; the first thing that is wrong is raised as a sentence.
 
-    Every stream it may meet, every choice of its options, static shapes, memory, answers, random numbers and resuming:
-    a method that passes can be used wherever one of this package can. It takes some seconds, on the CPU.
+    Every stream it may meet, every pair of values of its options, static shapes, memory, answers, random numbers and
+    resuming: a method that passes can be used wherever one of this package can. It takes some seconds, on the CPU.
+    ``thorough`` tries every combination of its options, which can take minutes.
 
     A kind of data that the method cannot learn it may refuse with a ``UsageError`` when it is made.
 
     >>> check_learner("finetune")
     """
-    for _, check in checks(learner):
+    for _, check in (*checks(learner), *(thorough_checks(learner) if thorough else ())):
         check()
 
 
@@ -44,9 +47,24 @@ def checks(learner: str | type[AnyLearner]) -> Iterator[tuple[str, Check]]:
 
     >>> dict(checks("finetune"))["boundaries"]()
     """
+    return _titled(learner, _plan)
+
+
+def thorough_checks(learner: str | type[AnyLearner]) -> Iterator[tuple[str, Check]]:
+    """What ``check_learner(..., thorough=True)`` adds: every combination of options, and each option alone.
+
+    >>> len(list(thorough_checks("finetune")))
+    14
+    """
+    return _titled(learner, _thorough_plan)
+
+
+def _titled(
+    learner: str | type[AnyLearner], plan: Callable[[Method], Iterator[tuple[Any, ...]]]
+) -> Iterator[tuple[str, Check]]:
     name = learner if isinstance(learner, str) else _name(learner)
     method(name)  # an unknown one is refused as anywhere
-    for rule, title, options, *arguments in _plan(Method(name)):
+    for rule, title, options, *arguments in plan(Method(name)):
         words = ", ".join([title, *(f"{option}={value}" for option, value in options.items())])
         yield words, partial(run, rule, words, Method(name, options), *arguments)
 
@@ -74,15 +92,30 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     for title, situation in SITUATIONS.items():
         if subject.has(situation.options):
             yield rules.situation_is_met, title, situation.options, situation
+    for options in pairs(kind):
+        if recorded:
+            yield rules.shapes_are_static, "shapes, memory full", options, "full"
+            yield rules.no_value_is_looked_at, "values, memory full", options, "full"
+        yield rules.the_state_is_all, "going on, same state_dict", options, "state_dict"
+        yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
+    for options in bounds(kind):
+        yield rules.situation_is_met, BACK, options, SITUATIONS[BACK]
+
+
+def _thorough_plan(subject: Method) -> Iterator[tuple[Any, ...]]:
+    """What takes long: each option alone, with joint passes and at its bounds, and every combination of them."""
+    kind = subject.entry.options
+    recorded = not subject.make().warm_up
     for options in [*variations(kind), *joined(kind)]:
-        if recorded and options not in main:
+        if recorded:
             yield rules.shapes_are_static, "shapes, memory full", options, "full"
             yield rules.no_value_is_looked_at, "values, memory full", options, "full"
     for options in variations(kind)[1:]:
         yield rules.the_state_is_all, "going on, same state_dict", options, "state_dict"
     for options in [*variations(kind)[1:], *joined(kind), *bounds(kind)]:
-        for title in (BACK, ONE_BY_ONE):
-            yield rules.situation_is_met, title, options, SITUATIONS[title]
+        yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
+    for options in combinations(kind):
+        yield rules.situation_is_met, BACK, options, SITUATIONS[BACK]
 
 
 def _name(learner: type[AnyLearner]) -> str:

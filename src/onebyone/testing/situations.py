@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
+from itertools import combinations as two_of
+from itertools import product
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
@@ -45,6 +47,19 @@ class Method:
 # Choices of options, found in their types.
 
 
+def choices(options: type[Checked]) -> dict[str, tuple[Any, ...]]:
+    """The options that have a few values, with these values.
+
+    >>> from onebyone.methods import Options
+    >>> choices(Options)
+    {'augment': (True, False), 'channels_last': (True, False)}
+    """
+    hints = {item.name: get_type_hints(options)[item.name] for item in fields(options)}
+    literals = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
+    flags = {name: (True, False) for name, hint in hints.items() if hint is bool}
+    return {name: (literals | flags)[name] for name in hints if name in literals | flags}
+
+
 def variations(options: type[Checked]) -> list[dict[str, Any]]:
     """The defaults, and every other choice of an option that has a few.
 
@@ -52,12 +67,38 @@ def variations(options: type[Checked]) -> list[dict[str, Any]]:
     >>> variations(Options)
     [{}, {'augment': False}, {'channels_last': False}]
     """
-    hints = get_type_hints(options)
-    found: list[dict[str, Any]] = [{}]
-    for item in fields(options):
-        hint = hints[item.name]
-        values = get_args(hint) if get_origin(hint) is Literal else (True, False) if hint is bool else ()
-        found += [{item.name: value} for value in values if value != item.default]
+    defaults = {item.name: item.default for item in fields(options)}
+    others = [{name: v} for name, values in choices(options).items() for v in values if v != defaults[name]]
+    return [{}, *others]
+
+
+def combinations(options: type[Checked]) -> Iterator[dict[str, Any]]:
+    """Every combination of the options that have a few values.
+
+    >>> from onebyone.methods import Options
+    >>> len(list(combinations(Options)))
+    4
+    """
+    found = choices(options)
+    return (dict(zip(found, values, strict=True)) for values in product(*found.values()))
+
+
+def pairs(options: type[Checked]) -> list[dict[str, Any]]:
+    """A few combinations in which every two values of two options occur together at least once.
+
+    Found greedily: the next combination is the one with the most pairs that are still missing.
+
+    >>> from onebyone.methods import Options
+    >>> len(pairs(Options)), len(pairs(ReplayOptions)) < 10
+    (4, True)
+    """
+    possible = list(combinations(options))
+    contained = [set(two_of(combination.items(), 2)) for combination in possible]
+    missing, found = set().union(*contained), []
+    while missing:
+        best = max(range(len(possible)), key=lambda index: len(contained[index] & missing))
+        missing -= contained[best]
+        found.append(possible[best])
     return found
 
 
