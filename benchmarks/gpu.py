@@ -24,14 +24,16 @@ from torch import Tensor
 
 from onebyone import Dataset, create, methods
 from onebyone.data import CropFlip
-from onebyone.engine import Captured, Eager, choose_device, pack
+from onebyone.engine import Captured, Eager, choose_device, more_queues, pack
 from onebyone.evaluation import Result
 from onebyone.methods import Options, method
 from onebyone.paper.printed import MORE_CLASSES
 from onebyone.runs import Listener, RunConfig
 from onebyone.runs.run import Run, stop_signal
 
-device = choose_device("cuda")
+with more_queues():
+    device = choose_device("cuda")
+torch.backends.cudnn.deterministic = True  # as in a run
 started = time.perf_counter()
 numbers: dict[str, Any] = {}
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from onebyone import Dataset, create, methods
-from onebyone.engine import Eager, captured, pack, static, suited_cpu
+from onebyone.engine import Eager, captured, pack, static, torch_settings
 from onebyone.evaluation import measure_cost
 from onebyone.methods import ReplayOptions
 from onebyone.methods.er import ER
@@ -137,7 +137,7 @@ def test_the_cpu_is_left_as_it_was(flops: float, inside: int, flushing: bool) ->
     torch.set_num_threads(3)
     torch.set_flush_denormal(flushing)
     try:
-        with suited_cpu(flops):
+        with torch_settings(flops):
             assert torch.get_num_threads() == inside
             assert tiny_is_zero()
         assert torch.get_num_threads() == 3

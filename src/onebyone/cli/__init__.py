@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 
@@ -14,8 +15,10 @@ def main() -> None:
         from onebyone.cli.app import app
     except ModuleNotFoundError as missing:
         sys.exit(f"onebyone: the command line needs {missing.name}; install it with: pip install 'onebyone[cli]'")
+    from onebyone.engine.device import QUEUES
     from onebyone.runs.run import Interrupted
 
+    os.environ.setdefault(QUEUES, "32")  # for packs of runs; this process is ours, and CUDA has not started yet
     warnings.showwarning = _print_warning
     sentence = ""
     try:

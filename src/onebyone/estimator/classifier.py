@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor, nn
 
-from onebyone.engine import choose_device
+from onebyone.engine import choose_device, reproducible
 from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.export import export
@@ -36,11 +36,11 @@ OWN = ("_lock", "_home", "_unsaved")  # attributes that a copy does not get
 
 @contextmanager
 def learning() -> Iterator[None]:
-    """Gradients as torch has them at first, whatever the caller has switched off to answer faster.
+    """Gradients on, whatever the caller has switched off to answer faster, and reproducible steps on a GPU.
 
     A learner that is made in inference mode could never learn.
     """
-    with torch.inference_mode(False), torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad(), reproducible():
         yield
 
 
@@ -264,7 +264,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         state = self._fitted()
         x = as_tensor(X, self)
         self._check_features(state, X)
-        scores = state.learner.scores(state.layout.arrange(x).to(state.learner.device))[:, self._columns].cpu()
+        with reproducible():
+            scores = state.learner.scores(state.layout.arrange(x).to(state.learner.device))[:, self._columns].cpu()
         if scores.isnan().any():
             persistence.check_finite(persistence.contents(state))
             raise UsageError("X has values too large for what was learnt, and no scores; scale or remove them")

@@ -15,7 +15,7 @@ from torch.nn.utils import get_total_norm
 
 from onebyone import engine, streams
 from onebyone.data import Dataset, load
-from onebyone.engine import NotNow, choose_device, environment, milestone, suited_cpu
+from onebyone.engine import NotNow, choose_device, environment, milestone, torch_settings
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, measure_cost, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
@@ -256,7 +256,7 @@ def run(
 
 def _finish(current: Run, checkpoint_every: int | None, listener: Listener | None) -> Result:
     """Do what is left of a run, in this thread."""
-    with stop_signal() as stopped, suited_cpu(current.cost.flops * current.config["batch_size"]):
+    with stop_signal() as stopped, torch_settings(current.cost.flops * current.config["batch_size"]):
         steps = current.steps(checkpoint_every, listener or Listener(), stopped)
         while True:
             try:

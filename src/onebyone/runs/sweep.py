@@ -9,7 +9,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from onebyone.engine import choose_device, pack, suited_cpu
+from onebyone.engine import choose_device, more_queues, pack, torch_settings
 from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
@@ -68,7 +68,8 @@ def sweep(
     for name, value in (("checkpoint_every", checkpoint_every), ("jobs", jobs)):
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; it must be at least 1")
-    place = choose_device(device)
+    with more_queues():
+        place = choose_device(device)
     runs = plan(configs, place.type)
     watcher = watcher or Watcher()
     task = Task(
@@ -99,7 +100,7 @@ def sweep(
             # By the number of all runs, not of those left: the number of threads may change the last bit of a sum.
             spread(waiting, task, min(jobs or cores(), max(1, len(runs))), stopped, watcher.moved, ended)
         else:
-            with suited_cpu(flops=0):  # all that counts is done elsewhere; threads would only wait for each other
+            with torch_settings(flops=0):  # all that counts is done elsewhere; threads would only wait for each other
                 packed(waiting, task, data, jobs or PACK_WIDTH, stopped, watcher.moved, ended)
     if len(outcomes) < len(runs):
         done = sum(isinstance(outcome, Result) for outcome in outcomes.values())

@@ -22,7 +22,7 @@ from pathlib import Path
 import torch
 
 from onebyone.data import Dataset, SkippedFilesWarning, load
-from onebyone.engine import suited_cpu
+from onebyone.engine import torch_settings
 from onebyone.engine.pack import WAIT_SECONDS, NotNow, Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
@@ -79,7 +79,7 @@ class Task:
                 # As in a run by itself, so that small steps have one thread and the same bits however they are started.
                 # Large ones keep what the worker has, its share of the cores, so that all together take no more than
                 # there are: their last bits are those of as many jobs. In a pack that is one thread already.
-                with suited_cpu(current.cost.flops * config.batch_size):
+                with torch_settings(current.cost.flops * config.batch_size):
                     result = yield from current.steps(self.checkpoint_every, listener, stopped)
             except Interrupted:
                 raise
