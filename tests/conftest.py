@@ -92,8 +92,7 @@ def step(samples: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callab
 def own_method(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A method outside the package as FILE.py:NAME, which is forgotten after the test."""
     path = Path(__file__).parent / "own_method.py"
-    registry.methods()
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry.METHODS, "entries", registry.methods())
     yield f"{path}:means"
     sys.modules.pop(str(path), None)
 

@@ -112,7 +112,7 @@ def test_the_options_of_a_method_are_listed(name: str, onebyone: Call) -> None:
 
 def test_square_brackets_in_a_summary_are_printed(onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     mine = replace(method("ccp"), summary="Learns [n] classes.")
-    monkeypatch.setattr(registry, "_METHODS", {"mine": mine})
+    monkeypatch.setattr(registry.METHODS, "entries", {"mine": mine})
     assert onebyone("methods")[1].startswith("mine  Learns [n] classes. (")
     assert onebyone("methods", "mine")[1].startswith("mine: Learns [n] classes. (")
 

@@ -6,7 +6,7 @@ import torch
 
 from onebyone.data import CropFlip, Dataset, Spec, datasets, load, register
 from onebyone.data.dataset import check_labels, check_samples, split_by_class
-from onebyone.data.registry import _DATASETS
+from onebyone.data.registry import DATASETS
 from onebyone.errors import UsageError
 
 
@@ -127,7 +127,7 @@ def test_registry(numbered: Dataset) -> None:
         assert load("mine", "there").name == "there"
         assert load("mine").name == "None"
     finally:
-        del _DATASETS["mine"]
+        del DATASETS.entries["mine"]
 
 
 def changed(value: object) -> object:

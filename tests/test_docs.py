@@ -64,7 +64,7 @@ def test_what_the_reference_names_is_there() -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if PYTHON.search((DOCS / page).read_text())])
 def test_python_on_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(encoder, "_ENCODERS", dict(encoder._ENCODERS))  # a page registers one of its own
+    monkeypatch.setattr(encoder.ENCODERS, "entries", dict(encoder.ENCODERS.entries))  # a page registers one of its own
     found: dict[str, Any] = {"__name__": page}
     for block in PYTHON.findall((DOCS / page).read_text()):
         exec(block, found)

@@ -14,7 +14,7 @@ PACKAGE = Path(onebyone.__file__).parent
 # The rooms in the order of DESIGN.md; those of one row do not know each other.
 ORDER = [
     ["errors", "seeding"],
-    ["options", "files", "river"],
+    ["options", "files", "registry", "river"],
     ["data"],
     ["streams", "memory", "nets"],
     ["methods"],

@@ -16,6 +16,7 @@ from onebyone import OnlineClassifier, UsageError, class_incremental, create, lo
 from onebyone.evaluation import Result
 from onebyone.methods import ReplayOptions, find, methods, register, registry
 from onebyone.methods.er import ER
+from onebyone.registry import import_source
 from onebyone.runs import Listener, RunConfig, run
 from onebyone.runs.grid import expand
 from onebyone.runs.sweep import sweep
@@ -29,8 +30,7 @@ SMOOTH = Path(__file__).parent.parent / "examples" / "own_method.py"
 
 @pytest.fixture(autouse=True)
 def _same_methods_after(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    registry._load_plugins()
-    monkeypatch.setattr(registry, "_METHODS", dict(registry._METHODS))
+    monkeypatch.setattr(registry.METHODS, "entries", registry.methods())
     yield
     for name, module in list(sys.modules.items()):
         file = str(getattr(module, "__file__", None))
@@ -75,7 +75,7 @@ def test_in_a_sweep(onebyone: Call, tmp_path: Path) -> None:
 
 def test_in_the_classifier(tmp_path: Path) -> None:
     """By its name, with classes nobody announced."""
-    registry.load(str(OWN))
+    import_source(str(OWN))
     digits = load("digits")
     names = np.array([f"digit {label}" for label in range(10)])
     clf = OnlineClassifier("means", augment="none")
@@ -89,7 +89,7 @@ def test_in_the_classifier(tmp_path: Path) -> None:
 
 def test_in_a_sweep_by_its_name_alone(tmp_path: Path) -> None:
     """As a script or notebook does it that has imported the method."""
-    registry.load(str(OWN))
+    import_source(str(OWN))
     (outcome,) = sweep(expand({"method": "means", "batch_size": 50}), tmp_path, device="cpu").values()
     assert isinstance(outcome, Result), outcome
     assert create("means", load("digits").spec).spec.num_classes == 10
@@ -154,7 +154,7 @@ def test_a_name_is_given_once() -> None:
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "a b"])
 def test_a_name_that_cannot_name_a_folder_is_refused(name: str) -> None:
     with pytest.raises(UsageError, match="cannot be the name of a method; use letters"):
-        register(name, ReplayOptions)
+        register(name, ReplayOptions)(ER)
 
 
 def test_the_place_does_not_name_the_folder() -> None:
@@ -175,13 +175,13 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
         (info / "entry_points.txt").write_text(f"[onebyone.methods]\n{name} = {value}\n")
 
     monkeypatch.syspath_prepend(tmp_path)
-    registry._load_plugins.cache_clear()
+    monkeypatch.setattr(registry.METHODS, "plugins_loaded", False)
     return put
 
 
 def test_an_installed_package_is_found_by_name(install: Any, onebyone: Call) -> None:
     install("means", "installed:Means", OWN.read_text())
-    assert "means" not in registry._METHODS  # nothing is imported before it is asked for
+    assert "means" not in registry.METHODS.entries  # nothing is imported before it is asked for
     assert find("means").learner.__module__ == "installed"
     assert list(methods())[-1] == "means"
     assert re.search("^means +The mean direction", onebyone("methods")[1], re.MULTILINE)

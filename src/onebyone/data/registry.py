@@ -8,7 +8,8 @@ from inspect import signature
 from pathlib import Path
 
 from onebyone.data.dataset import Dataset
-from onebyone.errors import UsageError, unknown
+from onebyone.errors import UsageError
+from onebyone.registry import Registry, summary
 
 Loader = Callable[..., Dataset]  # takes a path or None, and strict if files may have to be skipped
 
@@ -20,7 +21,7 @@ class Entry:
     about: str
 
 
-_DATASETS: dict[str, Entry] = {}
+DATASETS: Registry[Entry] = Registry("data set", "datasets")
 
 
 def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
@@ -31,7 +32,7 @@ def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
     """
 
     def add(load: Loader) -> Loader:
-        _DATASETS[name] = Entry(load, (load.__doc__ or "").strip().split("\n")[0], about)
+        DATASETS.add(name, Entry(load, summary(load), about), load)
         return load
 
     return add
@@ -45,9 +46,7 @@ def load(name: str = "digits", root: str | Path | None = None, *, strict: bool =
     >>> load("digits").name
     'digits'
     """
-    if name not in _DATASETS:
-        raise unknown("data set", name, _DATASETS)
-    read = _DATASETS[name].load
+    read = DATASETS.get(name).load
     if strict and "strict" not in signature(read).parameters:
         raise UsageError(f"strict is given, and {name} is no image folder; leave it out")
     return read(Path(root) if root is not None else None, **{"strict": True} if strict else {})
@@ -59,4 +58,4 @@ def datasets() -> dict[str, Entry]:
     >>> "cifar10" in datasets()
     True
     """
-    return dict(_DATASETS)
+    return DATASETS.all()

@@ -16,7 +16,8 @@ from onebyone.methods import hybrid  # noqa: F401
 from onebyone.methods.base import BudgetOptions, Learner, NetworkLearner, Options, ReplayLearner, ReplayOptions
 from onebyone.methods.choice import AUTO, ENOUGH, choose
 from onebyone.methods.growth import grown
-from onebyone.methods.registry import create, find, load, method, methods, register
+from onebyone.methods.registry import create, find, method, methods, register
+from onebyone.registry import import_source as load
 
 __all__ = [
     "AUTO",

@@ -8,7 +8,7 @@ from torch import nn
 
 from onebyone.errors import UsageError
 from onebyone.nets.adapted import Adapted
-from onebyone.nets.encoder import Encoder, builder, encoders
+from onebyone.nets.encoder import ENCODERS, Encoder, encoders
 
 TIMM = "timm:"  # before the name of a model of timm
 
@@ -31,7 +31,7 @@ def create(name: str | Encoder, shape: tuple[int, ...]) -> Encoder:
         name = "mlp" if len(shape) == 1 else "resnet18" if min(shape[1:]) >= 24 else "conv"
     if name not in encoders() and timm_has(name):
         raise UsageError(f"unknown encoder {name!r}; for the model of timm with this name, write '{TIMM}{name}'")
-    build = builder(name)
+    build = ENCODERS.get(name)
     if len(shape) == 1 and not name.endswith("mlp"):
         raise UsageError(f"encoder {name!r} reads images, and the samples are vectors of {shape[0]}; use encoder=mlp")
     return build(shape)

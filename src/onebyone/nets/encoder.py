@@ -7,7 +7,7 @@ from typing import ClassVar, TypeVar
 
 from torch import Tensor, nn
 
-from onebyone.errors import unknown
+from onebyone.registry import Registry
 
 
 class Encoder(nn.Module):
@@ -23,14 +23,14 @@ class Encoder(nn.Module):
 
 Builder = Callable[[tuple[int, ...]], Encoder]
 B = TypeVar("B", bound=Builder)
-_ENCODERS: dict[str, Builder] = {}
+ENCODERS: Registry[Builder] = Registry("encoder", "encoders", also=["auto", "timm:NAME"])
 
 
 def register(name: str) -> Callable[[B], B]:
     """Make a class or function that takes a sample's shape and returns an :class:`Encoder` known by ``name``."""
 
     def add(builder: B) -> B:
-        _ENCODERS[name] = builder
+        ENCODERS.add(name, builder, builder)
         return builder
 
     return add
@@ -42,11 +42,4 @@ def encoders() -> tuple[str, ...]:
     >>> encoders()
     ('conv', 'mlp', 'resnet18', 'scaled-mlp')
     """
-    return tuple(sorted(_ENCODERS))
-
-
-def builder(name: str) -> Builder:
-    """What is registered under this name."""
-    if name not in _ENCODERS:
-        raise unknown("encoder", name, [*_ENCODERS, "auto", "timm:NAME"])
-    return _ENCODERS[name]
+    return tuple(sorted(ENCODERS.all()))

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from onebyone.errors import UsageError, unknown
+from onebyone.errors import UsageError
 from onebyone.options import Checked, parse
+from onebyone.registry import Registry, summary
 from onebyone.streams.stream import Stream
 
 F = TypeVar("F", bound=Callable[..., Stream])
@@ -22,7 +23,7 @@ class Entry:
     summary: str
 
 
-_STREAMS: dict[str, Entry] = {}
+STREAMS: Registry[Entry] = Registry("stream", "streams")
 
 
 def register(name: str, options: type[Checked]) -> Callable[[F], F]:
@@ -32,7 +33,7 @@ def register(name: str, options: type[Checked]) -> Callable[[F], F]:
     """
 
     def add(make: F) -> F:
-        _STREAMS[name] = Entry(make, options, (make.__doc__ or "").strip().split("\n")[0])
+        STREAMS.add(name, Entry(make, options, summary(make)), make)
         return make
 
     return add
@@ -44,7 +45,7 @@ def streams() -> dict[str, Entry]:
     >>> list(streams())
     ['class-incremental', 'blurry', 'gaussian', 'returning', 'iid']
     """
-    return dict(_STREAMS)
+    return STREAMS.all()
 
 
 def in_full(text: str) -> str:
@@ -70,8 +71,7 @@ def create(text: str, y: Tensor, num_classes: int, classes_per_task: int = 1, **
 
 def _read(text: str) -> tuple[str, Callable[..., Stream], dict[str, Any]]:
     name, colon, rest = text.partition(":")
-    if name not in _STREAMS:
-        raise unknown("stream", name, _STREAMS)
+    entry = STREAMS.get(name)
     settings = {}
     for setting in rest.split(",") if colon else ():
         option, equals, value = setting.partition("=")
@@ -81,5 +81,4 @@ def _read(text: str) -> tuple[str, Callable[..., Stream], dict[str, Any]]:
                 "blurry:share=0.3,imbalance=10"
             )
         settings[option] = value
-    entry = _STREAMS[name]
     return name, entry.make, asdict(parse(entry.options, settings, f"option of {name}"))

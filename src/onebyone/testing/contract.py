@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from onebyone.errors import UsageError
@@ -38,8 +39,8 @@ def check_learner(learner: str | type[AnyLearner], *, thorough: bool = False) ->
 
     >>> check_learner("finetune")
     """
-    for _, check in (*checks(learner), *(thorough_checks(learner) if thorough else ())):
-        check()
+    for _, check in chain(checks(learner), thorough_checks(learner) if thorough else ()):  # one by one: a plan relies
+        check()  # on what the checks before it have found
 
 
 def checks(learner: str | type[AnyLearner]) -> Iterator[tuple[str, Check]]:
