@@ -14,7 +14,10 @@ from onebyone import Dataset, create, load
 from onebyone.cli import main
 from onebyone.methods import ReplayLearner, registry
 from onebyone.methods.base import Encoded
+from onebyone.runs import run
+from onebyone.runs.grid import expand, plan
 from onebyone.testing import situations
+from run_folders import GRID, numbers
 
 collect_ignore = ["own_method.py"]  # importing it registers a method, which is for tests to do
 torch.set_num_threads(1)  # several pytest workers share few cores
@@ -128,3 +131,9 @@ def onebyone(
         return int(stop.value.code or 0), said.out, said.err
 
     return call
+
+
+@pytest.fixture(scope="session")
+def undisturbed(digits: Dataset) -> dict[str, dict[str, Any]]:
+    """The numbers of the runs of the grid, by folder, each run by itself and without a folder."""
+    return {name: numbers(run(config, data=digits)) for name, config in plan(expand(GRID), "cpu").items()}

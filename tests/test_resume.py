@@ -1,15 +1,12 @@
 """A run that is stopped, in whatever way, and started again has the bits of one that was not."""
 
-import json
 import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,26 +14,7 @@ from onebyone import Dataset, methods
 from onebyone.evaluation import Result
 from onebyone.runs import Listener, RunConfig, run
 from onebyone.runs.run import Interrupted
-
-FILES = {".lock", "config.yaml", "curve.csv", "result.json"}
-
-
-def numbers(result: Result) -> dict[str, Any]:
-    return {name: value for name, value in asdict(result).items() if name != "seconds"}
-
-
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
-
-
-def steps(folder: Path) -> int:
-    """How far the checkpoint in a folder is."""
-    path = folder / "checkpoint.safetensors"
-    if not path.exists():
-        return 0
-    with path.open("rb") as file:  # once: safe_open opens it twice, and the run may be writing the next
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-    return int(json.loads(header["__metadata__"]["progress"])["steps"])
+from run_folders import FILES, names, numbers, steps
 
 
 class Crash(Exception):

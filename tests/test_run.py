@@ -4,7 +4,7 @@ import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,7 @@ from onebyone.files import whole
 from onebyone.methods import Options, method
 from onebyone.runs import Listener, RunConfig, run
 from onebyone.streams import Stream, Task, class_incremental
-
-FILES = {".lock", "config.yaml", "curve.csv", "result.json"}
+from run_folders import FILES, names, numbers
 
 
 @pytest.fixture(scope="module")
@@ -35,15 +34,6 @@ def little(digits: Dataset) -> Dataset:
     train, test = first(digits.train_y, 12), first(digits.test_y, 5)
     x, y = digits.train_x[train], digits.train_y[train]
     return replace(digits, train_x=x, train_y=y, test_x=digits.test_x[test], test_y=digits.test_y[test])
-
-
-def numbers(result: Result) -> dict[str, Any]:
-    """All of a result that may not change from one time to the next."""
-    return {name: value for name, value in asdict(result).items() if name != "seconds"}
-
-
-def names(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("name", methods())

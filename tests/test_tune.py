@@ -10,6 +10,7 @@ import pytest
 from onebyone import UsageError, methods
 from onebyone.runs import RunConfig, tune
 from onebyone.runs.grid import plan, read_grid
+from onebyone.runs.job import Failed
 from onebyone.runs.tune import (
     from_csv,
     grids,
@@ -20,7 +21,6 @@ from onebyone.runs.tune import (
     winners,
 )
 from onebyone.runs.winners import Winner, read_winners, winner, write_winners
-from onebyone.runs.workers import Failed
 
 REPOSITORY = Path(__file__).parents[1]
 RECORDS = sorted((REPOSITORY / "results" / "tuning").glob("*.csv"))

@@ -22,8 +22,8 @@ from onebyone.paper.records import Record, Records
 from onebyone.paper.report import check_page, markdown, publish
 from onebyone.paper.reproduce import EVERYTHING, TARGETS, collect, parts_of, protocols_of, reproduce
 from onebyone.paper.study import Study, read_tried
+from onebyone.runs.job import Failed
 from onebyone.runs.winners import winners_in
-from onebyone.runs.workers import Failed
 
 
 def reproduce_command(
@@ -84,7 +84,7 @@ def reproduce_command(
         command = _again(found, parts, target, protocol)
     else:
         command = _command(target, protocol, count, quick, method or ()) + (f" --winners {winners}" if winners else "")
-        with watch() as watcher:
+        with watch() as listener:
             found, replaced, failed = reproduce(
                 parts,
                 out,
@@ -95,7 +95,7 @@ def reproduce_command(
                 data_dir=data_dir,
                 device=device,
                 jobs=jobs,
-                watcher=watcher,
+                listener=listener,
             )
     _say(replaced)
     parts = found.with_own(parts)

@@ -22,9 +22,9 @@ from onebyone.files import whole
 from onebyone.runs import RunConfig, run
 from onebyone.runs.folder import find_folder
 from onebyone.runs.grid import read_grid
+from onebyone.runs.job import Failed
 from onebyone.runs.sweep import sweep
 from onebyone.runs.table import read_results, render, tabulate
-from onebyone.runs.workers import Failed
 
 
 @with_config(after={"data_dir": "dataset", "out": "device", "set_": "out"})
@@ -101,7 +101,7 @@ def sweep_command(
     folder = out or Path("runs") / file.stem
     configs = read_grid(file)
     check_data_dir(data_dir, (config.dataset for config in configs))
-    with watch() as watcher:
+    with watch() as listener:
         outcomes = sweep(
             configs,
             folder,
@@ -110,7 +110,7 @@ def sweep_command(
             device=device,
             jobs=jobs,
             checkpoint_every=checkpoint_every,
-            watcher=watcher,
+            listener=listener,
         )
     return Answer(
         {"folder": folder, "runs": {name: as_data(outcome) for name, outcome in outcomes.items()}},

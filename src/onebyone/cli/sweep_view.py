@@ -15,22 +15,22 @@ from rich.text import Text
 
 from onebyone.cli.output import silent
 from onebyone.evaluation import Result
-from onebyone.runs.sweep import Watcher
-from onebyone.runs.workers import Failed, Standing
+from onebyone.runs.job import Failed, Status
+from onebyone.runs.sweep import SweepListener
 
 
 @contextmanager
-def watch() -> Iterator[Watcher]:
+def watch() -> Iterator[SweepListener]:
     """The watcher that suits where the output goes."""
     if silent() or not sys.stdout.isatty():
-        yield Watcher() if silent() else Lines()
+        yield SweepListener() if silent() else Lines()
         return
     table = LiveTable()
     with Live(table, refresh_per_second=4):
         yield table
 
 
-class Lines(Watcher):
+class Lines(SweepListener):
     """One line for each run that ends."""
 
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
@@ -42,12 +42,12 @@ class Lines(Watcher):
         print(f"[{self.ends}/{self.total}] {name}  {text}", flush=True)
 
 
-class LiveTable(Watcher):
+class LiveTable(SweepListener):
     """Runs that go on, runs that failed, and as many of the last finished ones as the screen has room for."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
-        self.running: dict[str, Standing] = {}
+        self.running: dict[str, Status] = {}
         self.finished: dict[str, Result] = {}
         self.failed: dict[str, Failed] = {}
         self.total = 0
@@ -57,15 +57,15 @@ class LiveTable(Watcher):
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
         self.finished, self.total = dict(found), len(waiting) + len(found)
 
-    def moved(self, name: str, standing: Standing) -> None:
+    def progressed(self, name: str, status: Status) -> None:
         if self.begun is None:
             self.begun = self.clock()
-        self.learnt += standing.done - (self.running[name].done if name in self.running else standing.done)
-        self.running = self.running | {name: Standing(**vars(standing))}  # it goes on changing; drawn by another thread
+        self.learnt += status.done - (self.running[name].done if name in self.running else status.done)
+        self.running = self.running | {name: Status(**vars(status))}  # it goes on changing; drawn by another thread
 
     def ended(self, name: str, outcome: Result | Failed) -> None:
         last = self.running.get(name)
-        self.running = {other: standing for other, standing in self.running.items() if other != name}
+        self.running = {other: status for other, status in self.running.items() if other != name}
         if isinstance(outcome, Failed):
             self.failed = self.failed | {name: outcome}
         else:

@@ -49,7 +49,7 @@ def tune_command(
     command goes on where it was.
     """
     check_data_dir(data_dir, [dataset])
-    with watch() as watcher:
+    with watch() as listener:
         done = tune(
             dataset,
             method or (),
@@ -60,7 +60,7 @@ def tune_command(
             data_dir=data_dir,
             device=device,
             jobs=jobs,
-            watcher=watcher,
+            listener=listener,
         )
     best = winners(done.rows)
     failed = [row for row in done.rows if row["accuracy"] is None]

@@ -14,10 +14,10 @@ from onebyone.paper import records
 from onebyone.paper.printed import FURTHER, PARTS, Part, bare_name, quick
 from onebyone.paper.records import PROTOCOLS, Record, Records
 from onebyone.runs.config import RunConfig
+from onebyone.runs.job import Failed
 from onebyone.runs.run import RESULT
-from onebyone.runs.sweep import Watcher, sweep
+from onebyone.runs.sweep import SweepListener, sweep
 from onebyone.runs.winners import Winner, winner
-from onebyone.runs.workers import Failed
 
 EVERYTHING = (*PARTS, *FURTHER, *quick((*PARTS, *FURTHER)))  # all that records are kept of
 TARGETS = {
@@ -120,7 +120,7 @@ def reproduce(
     data_dir: Path | None = None,
     device: str = "auto",
     jobs: int | None = None,
-    watcher: Watcher | None = None,
+    listener: SweepListener | None = None,
     everything: Sequence[Part] = EVERYTHING,
 ) -> tuple[Records, list[Record], dict[str, Failed]]:
     """Make the runs of these parts that are not on record in ``out``, and put them there.
@@ -132,7 +132,7 @@ def reproduce(
     missing = [config for config in configs(parts, protocols, seeds, only, winners) if not known.holds(config)]
     outcomes: dict[str, Result | Failed] = {}
     if missing:
-        outcomes = sweep(missing, out / "runs", data_dir=data_dir, device=device, jobs=jobs, watcher=watcher)
+        outcomes = sweep(missing, out / "runs", data_dir=data_dir, device=device, jobs=jobs, listener=listener)
     results = [outcome for outcome in outcomes.values() if isinstance(outcome, Result)]
     found, replaced = records.keep(records.from_results(results, parts), out, everything)
     return found, replaced, {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Failed)}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.nn.utils import get_total_norm
@@ -16,6 +16,7 @@ from torch.nn.utils import get_total_norm
 from onebyone import engine, streams
 from onebyone.data import Dataset, load
 from onebyone.engine import NotNow, choose_device, environment, milestone, torch_settings
+from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, measure_cost, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
@@ -32,6 +33,7 @@ RESULT = "result.json"
 CURVE = "curve.csv"
 # Steps between two checkpoints, so that a crash costs a minute at most. On a GPU one takes as long as a hundred steps.
 CPU_STEPS, GPU_STEPS = 500, 5000
+T = TypeVar("T")
 
 
 class Listener:
@@ -106,9 +108,7 @@ class Run:
             with whole(path) as place:
                 place.write_text(yaml.safe_dump(self.config, sort_keys=False))
 
-    def steps(
-        self, checkpoint_every: int | None, listener: Listener, stopped: threading.Event
-    ) -> Generator[None, None, Result]:
+    def steps(self, checkpoint_every: int | None, listener: Listener, stopped: threading.Event) -> Steps[Result]:
         """Learn what is left of the stream, a step a turn; the generator returns the result, at once if it is there."""
         if self.folder is not None and (self.folder / RESULT).exists():
             result = Result.read(self.folder / RESULT)
@@ -243,27 +243,45 @@ def run(
     config.method_options(), config.arrival()  # refuse what is wrong before anything is read or written
     data = load(config.dataset, data_dir, strict=strict) if data is None else data
     learnt = data.held_out() if config.held_out else data
-    if out is None:
-        return _finish(Run(config, learnt), checkpoint_every, listener)
+    folder = Path(out) if out is not None else None
     try:
-        with sole_use(Path(out)):
-            result = _finish(Run(config, learnt, Path(out)), checkpoint_every, listener)
-            forget_error(Path(out))  # of a sweep, in which this run has failed
-            return result
+        with stop_signal() as stopped:
+            return finish(steps_in_folder(config, learnt, folder, checkpoint_every, listener or Listener(), stopped))
     except NotNow as busy:
         raise UsageError(f"{busy}; wait until it has finished, or choose another folder") from None
 
 
-def _finish(current: Run, checkpoint_every: int | None, listener: Listener | None) -> Result:
-    """Do what is left of a run, in this thread."""
-    with stop_signal() as stopped, torch_settings(current.cost.flops * current.config["batch_size"]):
-        steps = current.steps(checkpoint_every, listener or Listener(), stopped)
-        while True:
-            try:
-                next(steps)
-            except StopIteration as end:
-                result: Result = end.value
-                return result
+def steps_in_folder(
+    config: RunConfig,
+    data: Dataset,
+    folder: Path | None,
+    checkpoint_every: int | None,
+    listener: Listener,
+    stopped: threading.Event,
+) -> Steps[Result]:
+    """The steps of a run in a folder that no other process may use meanwhile, or without one.
+
+    Raises ``NotNow`` where another process works in the folder.
+    """
+    with sole_use(folder) if folder is not None else nullcontext():
+        current = Run(config, data, folder)
+        # Small steps have one thread and the same bits in a run, a sweep and a pack. Large ones keep the threads that
+        # the process has: in a sweep its share of the cores, so their last bits depend on the number of jobs.
+        with torch_settings(current.cost.flops * config.batch_size):
+            result = yield from current.steps(checkpoint_every, listener, stopped)
+        if folder is not None:
+            forget_error(folder)
+        return result
+
+
+def finish(steps: Steps[T]) -> T:
+    """Take all steps, and give what they return."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def tidy(folder: Path) -> None:

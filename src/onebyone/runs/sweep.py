@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, partial
@@ -19,20 +20,21 @@ from onebyone.runs.config import RunConfig
 from onebyone.runs.files import forget_error
 from onebyone.runs.folder import CONFIG
 from onebyone.runs.grid import plan
+from onebyone.runs.job import Ended, Failed, LoadData, Progressed, Setup, Status, StatusListener, one_line
 from onebyone.runs.run import CURVE, RESULT, Interrupted, stop_signal, tidy
-from onebyone.runs.workers import Data, Ended, Failed, Moved, Standing, Task, Teller, cores, sentence, spread
+from onebyone.runs.workers import available_cores, run_in_processes
 
 PACK_WIDTH = 16  # runs at once on a GPU
 
 
-class Watcher:
-    """What a sweep tells while it goes on; a live table overrides these."""
+class SweepListener:
+    """Is told how a sweep goes; a live table overrides these methods. All are called in the thread of the sweep."""
 
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
         """These runs will be done; those were finished before."""
 
-    def moved(self, name: str, standing: Standing) -> None:
-        """A run is so far: told when it starts and a few times a second after."""
+    def progressed(self, name: str, status: Status) -> None:
+        """How far a run is, a few times a second."""
 
     def ended(self, name: str, outcome: Result | Failed) -> None:
         """A run has ended, well or not."""
@@ -47,7 +49,7 @@ def sweep(
     device: str = "auto",
     jobs: int | None = None,
     checkpoint_every: int | None = None,
-    watcher: Watcher | None = None,
+    listener: SweepListener | None = None,
 ) -> dict[str, Result | Failed]:
     """Do all these runs, or what is left of them, each in a folder of its own under ``out``; outcomes by folder.
 
@@ -69,64 +71,69 @@ def sweep(
         if value is not None and value < 1:
             raise UsageError(f"{name} is {value}; it must be at least 1")
     with more_queues():
-        place = choose_device(device)
-    runs = plan(configs, place.type)
-    watcher = watcher or Watcher()
-    task = Task(
+        chosen = choose_device(device)
+    runs = plan(configs, chosen.type)
+    listener = listener or SweepListener()
+    setup = Setup(
         Path(out),
         Path(data_dir) if data_dir is not None else None,
-        str(place),
+        str(chosen),
         checkpoint_every,
         frozenset(find(config.method).learner.__module__ for config in runs.values()),
         strict,
     )
-    data = cache(task.data)
+    load_data = cache(setup.load)
     outcomes: dict[str, Result | Failed] = {}
     for name, config in runs.items():
         # The data are read here even if others will use them: what is missing is downloaded, or refused, once.
-        recorded = config.resolved(place.type, data(config.dataset, config.held_out).fingerprint)
-        if (result := _finished(task.out, name, recorded)) is not None:
+        recorded = config.resolved(chosen.type, load_data(config.dataset, config.held_out).fingerprint)
+        if (result := _finished(setup.out, name, recorded)) is not None:
             outcomes[name] = result
     waiting = {name: config for name, config in runs.items() if name not in outcomes}
-    watcher.planned(list(waiting), {name: result for name, result in outcomes.items() if isinstance(result, Result)})
+    listener.planned(list(waiting), {name: result for name, result in outcomes.items() if isinstance(result, Result)})
 
     def ended(name: str, outcome: Result | Failed) -> None:
         outcomes[name] = outcome
-        watcher.ended(name, outcome)
+        listener.ended(name, outcome)
 
     with stop_signal() as stopped:
-        if place.type == "cpu":
-            data.cache_clear()
+        if not waiting:
+            pass
+        elif chosen.type == "cpu":
+            load_data.cache_clear()
             # By the number of all runs, not of those left: the number of threads may change the last bit of a sum.
-            spread(waiting, task, min(jobs or cores(), max(1, len(runs))), stopped, watcher.moved, ended)
+            width = min(jobs or available_cores(), len(runs))
+            run_in_processes(waiting, setup, width, stopped, listener.progressed, ended)
         else:
             with torch_settings(flops=0):  # all that counts is done elsewhere; threads would only wait for each other
-                packed(waiting, task, data, jobs or PACK_WIDTH, stopped, watcher.moved, ended)
+                run_in_pack(waiting, setup, load_data, jobs or PACK_WIDTH, stopped, listener.progressed, ended)
     if len(outcomes) < len(runs):
         done = sum(isinstance(outcome, Result) for outcome in outcomes.values())
         raise Interrupted(f"stopped with {done} of {len(runs)} runs finished; the same command goes on from there")
     return {name: outcomes[name] for name in runs}
 
 
-def packed(
+def run_in_pack(
     runs: Mapping[str, RunConfig],
-    task: Task,
-    data: Data,
+    setup: Setup,
+    load_data: LoadData,
     width: int,
     stopped: threading.Event,
-    moved: Moved,
+    progressed: Progressed,
     ended: Ended,
 ) -> None:
-    """All runs in this process, ``width`` in turn, on data that lie on the device once."""
+    """Do the runs in this process, ``width`` at a time, on data that are on the device once."""
 
     def failed(name: str, error: Exception) -> None:
         if not isinstance(error, Interrupted):
-            ended(name, Failed(sentence(error)))
+            ended(name, Failed(one_line(error)))
 
     def start(name: str, config: RunConfig) -> Steps[Result]:
-        return task.steps(name, config, data, Teller(partial(moved, name)), stopped)
+        return setup.steps(name, config, load_data, StatusListener(partial(progressed, name)), stopped)
 
-    pack({name: partial(start, name, config) for name, config in runs.items()}, width, done=ended, failed=failed)
+    say = partial(print, file=sys.stderr)  # standard output is for results
+    begin = {name: partial(start, name, config) for name, config in runs.items()}
+    pack(begin, width, done=ended, failed=failed, say=say)
 
 
 def _finished(out: Path, name: str, recorded: Mapping[str, Any]) -> Result | None:

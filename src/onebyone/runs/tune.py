@@ -13,16 +13,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from onebyone.engine import choose_device
+from onebyone.engine import choose_device, more_queues
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
 from onebyone.files import whole
 from onebyone.methods import find
 from onebyone.runs.config import RunConfig, folder_name
 from onebyone.runs.grid import combinations, read_yaml
-from onebyone.runs.sweep import Watcher, sweep
+from onebyone.runs.job import Failed
+from onebyone.runs.sweep import SweepListener, sweep
 from onebyone.runs.winners import Winner, write_winners
-from onebyone.runs.workers import Failed
 
 COLUMNS = (
     "dataset",
@@ -58,15 +58,16 @@ def tune(
     data_dir: Path | None = None,
     device: str = "auto",
     jobs: int | None = None,
-    watcher: Watcher | None = None,
+    listener: SweepListener | None = None,
 ) -> Tuning:
     """Try all settings of some methods (see :func:`tuning_runs`); run folders are in ``out``, rows in ``record``."""
     for path in record.glob("*.csv"):
         read_record(path)  # refused before anything is run, not after
     configs = tuning_runs(dataset, methods, classes_per_task, grid)
-    device_type = choose_device(device).type
+    with more_queues():
+        device_type = choose_device(device).type
     tried = {folder_name(config.resolved(device_type, data="")): config for config in configs}
-    outcomes = sweep(configs, out, data_dir=data_dir, device=device, jobs=jobs, watcher=watcher)
+    outcomes = sweep(configs, out, data_dir=data_dir, device=device, jobs=jobs, listener=listener)
     rows = tuning_rows(tried, outcomes)
     path = record / f"{dataset}.csv"
     if path.exists():  # what was tuned before and not now stays

@@ -1,0 +1,151 @@
+"""Runs of a sweep in one process: what each gives alone."""
+
+import threading
+from contextlib import ExitStack
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from onebyone import Dataset
+from onebyone.evaluation import Result
+from onebyone.runs import RunConfig, run
+from onebyone.runs.files import sole_use
+from onebyone.runs.grid import expand, plan
+from onebyone.runs.job import Failed, Setup, Status
+from onebyone.runs.run import Listener
+from onebyone.runs.sweep import run_in_pack
+from run_folders import FILES, names, numbers, steps
+
+
+def pack_of(
+    width: int, configs: list[RunConfig], data: Dataset, out: Path, stopped: threading.Event | None = None
+) -> dict[str, Result | Failed]:
+    outcomes: dict[str, Result | Failed] = {}
+    setup = Setup(out, None, "cpu", 500)
+    moved: dict[str, Status] = {}
+    runs = plan(configs, "cpu")
+    run_in_pack(
+        runs, setup, lambda *_: data, width, stopped or threading.Event(), moved.__setitem__, outcomes.__setitem__
+    )
+    assert all(0 <= status.done <= status.samples for status in moved.values())
+    return {name: outcomes[name] for name in runs if name in outcomes}
+
+
+def test_a_pack_gives_what_its_runs_give_alone(few: Dataset, tmp_path: Path) -> None:
+    good = expand({"method": ["er", "icarl", "ccp"], "seed": [0, 1], "classes_per_task": 5})
+    wild = expand({"method": "er", "options": {"learning_rate": 1e30}})
+    configs = [*good[:2], *wild, *good[2:]]
+    alone, four = (pack_of(width, configs, few, tmp_path / str(width)) for width in (1, 4))
+    assert list(alone) == list(four)
+    (bad,) = plan(wild, "cpu")
+    for name in alone:
+        one, other = alone[name], four[name]
+        if name == bad:
+            assert isinstance(one, Failed)
+            assert str(one) == str(other)
+            assert (tmp_path / "4" / name / "error.txt").exists()
+        else:
+            assert isinstance(one, Result)
+            assert isinstance(other, Result)
+            assert numbers(one) == numbers(other)
+            assert names(tmp_path / "4" / name) == FILES
+    direct = run(replace(good[0], device="cpu"), data=few)
+    first = next(iter(four.values()))
+    assert isinstance(first, Result)
+    assert numbers(first) == numbers(direct)
+
+
+@pytest.mark.parametrize("batch_size", [10, 1000])
+def test_a_step_has_as_many_threads_as_in_a_run_by_itself(batch_size: int, few: Dataset, tmp_path: Path) -> None:
+    """Another number of threads adds in another order, and small steps are slow with more than one."""
+
+    class Count(Listener):
+        def stepped(self, task: int, samples: int) -> None:
+            seen.append(torch.get_num_threads())
+
+    seen: list[int] = []
+    config = RunConfig(method="er", classes_per_task=5, batch_size=batch_size, device="cpu")
+    torch.set_num_threads(2)
+    try:
+        run(config, data=few, listener=Count())
+        alone = seen.copy()
+        seen.clear()
+        setup = Setup(tmp_path, None, "cpu", 500)
+        for _ in setup.steps("one", config, lambda *_: few, Count(), threading.Event()):
+            pass
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert seen == alone
+    assert set(seen) == {1 if batch_size == 10 else 2}
+
+
+def test_a_success_removes_what_a_failure_left(few: Dataset, tmp_path: Path) -> None:
+    configs = expand({"method": "er", "classes_per_task": 5})
+    (name,) = plan(configs, "cpu")
+    (tmp_path / name).mkdir()
+    (tmp_path / name / "error.txt").write_text("of long ago")
+    (tmp_path / name / ".error.txt.xyz").write_text("of a kill")
+    pack_of(1, configs, few, tmp_path)
+    assert names(tmp_path / name) == FILES
+
+
+def test_a_pack_that_is_stopped_goes_on(few: Dataset, tmp_path: Path) -> None:
+    configs = expand({"method": "ccp", "seed": [0, 1, 2], "classes_per_task": 5})
+    whole = pack_of(2, configs, few, tmp_path / "whole")
+
+    class Stop(threading.Event):
+        """Set once it was asked often enough: two runs have begun, the third waits."""
+
+        asked = 0
+
+        def is_set(self) -> bool:
+            self.asked += 1
+            return self.asked > 22
+
+    out = tmp_path / "stopped"
+    assert pack_of(2, configs, few, out, Stop()) == {}
+    assert [steps(out / name) > 0 for name in whole] == [True, True, False]
+    rest = pack_of(2, configs, few, out)
+    assert [asdict(one) | {"seconds": 0} for one in rest.values()] == [
+        asdict(one) | {"seconds": 0} for one in whole.values()
+    ]
+
+
+def test_what_another_process_is_at_is_left_to_it_and_taken_up_if_it_ends(tmp_path: Path, few: Dataset) -> None:
+    configs = expand({"method": "er", "seed": [0, 1], "classes_per_task": 5})
+    first, second = plan(configs, "cpu")
+    order: list[str] = []
+    stopped = threading.Event()
+    with ExitStack() as other:
+        other.enter_context(sole_use(tmp_path / first))
+
+        def ended(name: str, outcome: Result | Failed) -> None:
+            assert isinstance(outcome, Result)
+            order.append(name)
+            if name == second:
+                assert names(tmp_path / first) == {".lock"}  # nothing of ours in a folder of another
+                other.close()
+
+        setup = Setup(tmp_path, None, "cpu", 500)
+        run_in_pack(plan(configs, "cpu"), setup, lambda *_: few, 2, stopped, lambda *_: None, ended)
+    assert order == [second, first]
+
+
+def test_a_stop_is_heard_while_others_are_at_all_that_is_left(tmp_path: Path, few: Dataset) -> None:
+    configs = expand({"method": "er", "classes_per_task": 5})
+    (name,) = plan(configs, "cpu")
+    stopped = threading.Event()
+    threading.Timer(0.2, stopped.set).start()
+    with sole_use(tmp_path / name):
+        assert pack_of(1, configs, few, tmp_path, stopped) == {}
+        assert stopped.is_set()
+
+
+def test_a_folder_that_cannot_be_is_a_failure(tmp_path: Path, few: Dataset) -> None:
+    (tmp_path / "file").write_text("")
+    (outcome,) = pack_of(1, expand({"method": "er"}), few, tmp_path / "file").values()
+    assert isinstance(outcome, Failed)
+    assert "cannot be written" in str(outcome)
