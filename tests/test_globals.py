@@ -15,8 +15,8 @@ import torch
 from onebyone import Dataset, OnlineClassifier, UsageError, engine
 from onebyone.methods.er import ER
 from onebyone.runs import RunConfig, run
+from onebyone.runs.job import Setup
 from onebyone.runs.run import Listener
-from onebyone.runs.workers import Task
 
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")  # set by pytest and by torch
@@ -91,8 +91,8 @@ def test_a_run_that_fails(digits: Dataset) -> None:
 
 
 def test_a_run_that_is_abandoned(digits: Dataset, tmp_path: Path) -> None:
-    task = Task(tmp_path, None, "cpu", None, frozenset(), False)
-    steps = task.steps("one", CONFIG, lambda name, held_out: digits, Watching(), threading.Event())
+    setup = Setup(tmp_path, None, "cpu", None, frozenset(), False)
+    steps = setup.steps("one", CONFIG, lambda name, held_out: digits, Watching(), threading.Event())
     assert len(list(islice(steps, 3))) == 3
     del steps
 

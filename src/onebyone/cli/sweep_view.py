@@ -53,6 +53,7 @@ class LiveTable(SweepListener):
         self.total = 0
         self.learnt = 0  # samples, by all runs in this sitting
         self.begun: float | None = None
+        self.stop_asked = False
 
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
         self.finished, self.total = dict(found), len(waiting) + len(found)
@@ -71,6 +72,9 @@ class LiveTable(SweepListener):
         else:
             self.learnt += outcome.samples - last.done if last else 0
             self.finished = self.finished | {name: outcome}
+
+    def stopping(self) -> None:
+        self.stop_asked = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         running, failed, finished = self.running, self.failed, self.finished
@@ -94,6 +98,8 @@ class LiveTable(SweepListener):
 
     def footer(self) -> str:
         """How many runs have ended, how fast all of them learn together, and how long it will take."""
+        if self.stop_asked:
+            return "stopping after a checkpoint of every run; Ctrl-C again stops at once"
         parts = [f"{len(self.finished)} of {self.total} finished"]
         if self.failed:
             parts.append(f"{len(self.failed)} failed")

@@ -39,6 +39,9 @@ class SweepListener:
     def ended(self, name: str, outcome: Result | Failed) -> None:
         """A run has ended, well or not."""
 
+    def stopping(self) -> None:
+        """The user has asked to stop, and the worker processes write checkpoints."""
+
 
 def sweep(
     configs: Iterable[RunConfig],
@@ -103,7 +106,7 @@ def sweep(
             load_data.cache_clear()
             # By the number of all runs, not of those left: the number of threads may change the last bit of a sum.
             width = min(jobs or available_cores(), len(runs))
-            run_in_processes(waiting, setup, width, stopped, listener.progressed, ended)
+            run_in_processes(waiting, setup, width, stopped, listener.progressed, ended, listener.stopping)
         else:
             with torch_settings(flops=0):  # all that counts is done elsewhere; threads would only wait for each other
                 run_in_pack(waiting, setup, load_data, jobs or PACK_WIDTH, stopped, listener.progressed, ended)

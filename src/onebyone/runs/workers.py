@@ -6,10 +6,11 @@ import math
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -83,6 +84,7 @@ def run_in_processes(
     stopped: threading.Event,
     progressed: Progressed,
     ended: Ended,
+    stopping: Callable[[], None] = lambda: None,
 ) -> None:
     """Do the runs in ``jobs`` worker processes."""
     waiting = deque(runs)
@@ -92,9 +94,11 @@ def run_in_processes(
     slots, busy = tuple(free), dict[Future[Any], tuple[Slot, str]]()
     try:
         while waiting or busy:
-            if stopped.is_set():
+            if stopped.is_set() and not stop.value:
                 stop.value = STOP
-                waiting.clear()
+                stopping()
+            if stop.value:
+                waiting.clear()  # also of runs that were put back
             while waiting and free:
                 slot, name = free.pop(), waiting.popleft()
                 busy[slot.submit(name, runs[name])] = slot, name
@@ -131,12 +135,21 @@ def _interrupts_blocked() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # started with the first process, it would undo the mask
+    _start_resource_tracker()  # started with the first process, it would undo the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _start_resource_tracker() -> None:
+    """Start the process that removes semaphores of a killed process, without its warning that it had to."""
+    sys.warnoptions.append("ignore:resource_tracker")
+    try:
+        resource_tracker.ensure_running()
+    finally:
+        sys.warnoptions.pop()
 
 
 @dataclass(frozen=True)
