@@ -11,6 +11,8 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from onebyone.runs.table import Table, render
+
 ROOT = Path(__file__).parent.parent
 NUMBERS = ROOT / "results" / "benchmarks"
 
@@ -18,11 +20,6 @@ NUMBERS = ROOT / "results" / "benchmarks"
 def read(name: str) -> dict[str, Any]:
     found: dict[str, Any] = json.loads((NUMBERS / f"{name}.json").read_text())
     return found
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---", *["---:"] * (len(header) - 1)], *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def gpu(numbers: dict[str, Any]) -> str:
@@ -42,7 +39,7 @@ def gpu(numbers: dict[str, Any]) -> str:
 
 {numbers["device"]}, CCP, CIFAR-10 shapes, 10 + 10 images; milliseconds for a step of one run (`benchmarks/gpu.py`).
 
-{table(["", "separate passes", "joint pass"], rows)}
+{render(Table("", [""], {"": ["separate passes", "joint pass"]}, rows), "markdown")}
 
 - Captured is {single["eager"] / single["captured"]:.1f} times as fast as eager.
 - 16 whole one-class runs with 10 evaluations each: {whole["seconds"]:.1f} s together, \

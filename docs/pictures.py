@@ -5,7 +5,6 @@
 
 from copy import deepcopy
 from pathlib import Path
-from statistics import fmean
 
 import torch
 from matplotlib import colormaps
@@ -16,7 +15,7 @@ from torch import Tensor
 
 import onebyone
 from onebyone import memory, streams
-from onebyone.runs import RunConfig, run
+from onebyone.runs import Results, RunConfig, run
 
 HERE = Path(__file__).parent
 DATA = onebyone.load("digits")
@@ -107,13 +106,18 @@ def in_training(learner: onebyone.Learner, x: Tensor) -> Tensor:
 
 def draw_passes(axes: Axes, seeds: range) -> None:
     """What it does to ER, with incoming and replayed images in two batches and in one."""
-    for place, passes in enumerate(("separate", "joint")):
+    for position, passes in enumerate(("separate", "joint")):
         configs = [RunConfig(method="er", seed=seed, device="cpu", options={"passes": passes}) for seed in seeds]
-        accuracies = [100 * run(config, data=DATA).accuracy for config in configs]
-        axes.bar(place, fmean(accuracies), color=("#edae49", "#00798c")[place], width=0.7, alpha=0.35)
-        axes.scatter([place] * len(accuracies), accuracies, color=("#edae49", "#00798c")[place], s=22)
-        axes.text(place, 103, f"{fmean(accuracies):.0f}", ha="center", fontsize=12, fontweight="bold")
-    axes.set_title(f"ER, one class a task, M = 20:\naccuracy, {len(seeds)} seeds", loc="left", fontsize=10, color=GRAY)
+        results = Results.from_runs(run(config, data=DATA) for config in configs)
+        value = results.summarize("accuracy")
+        assert value is not None
+        colour = ("#edae49", "#00798c")[position]
+        axes.bar(position, 100 * value.mean, color=colour, width=0.7, alpha=0.35)
+        axes.scatter([position] * len(results), [100 * row.metrics["accuracy"] for row in results], color=colour, s=22)
+        axes.text(position, 103, f"{100 * value.mean:.0f}", ha="center", fontsize=12, fontweight="bold")
+    axes.set_title(
+        f"ER, one class per task, M = 20:\naccuracy, {len(seeds)} seeds", loc="left", fontsize=10, color=GRAY
+    )
     axes.set_xticks([0, 1], ["separate passes\n(the paper)", "one joint pass"])
     axes.set_ylim(0, 110)
     axes.spines[["top", "right"]].set_visible(False)

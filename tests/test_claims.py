@@ -1,7 +1,8 @@
 from made_up import results
 from onebyone.paper.claims import CLAIMS, Claim, Comparison, check, from_paper, from_records
-from onebyone.paper.printed import PARTS, Value, methods_of, quick
+from onebyone.paper.printed import PARTS, methods_of, quick
 from onebyone.paper.records import Records, from_results
+from onebyone.runs.results import Value
 
 CCP_FIRST = next(claim for claim in CLAIMS if "CCP is the most accurate" in claim.text)
 

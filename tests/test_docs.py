@@ -10,8 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from made_up import result
 from onebyone.methods import methods
 from onebyone.nets import encoder
+from onebyone.paper.records import from_results, write
+from onebyone.paper.reproduce import EVERYTHING
+from onebyone.runs import RunConfig
+from onebyone.runs.tune import to_csv
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -79,66 +84,70 @@ def test_the_pictures_can_be_drawn_again(tmp_path: Path) -> None:
         assert (DOCS / path.name).exists()
 
 
-TABLE = "protocol,method,classes_per_task,memory_per_class,seed,accuracy\n"
-
-
-def filled(name: str, results: Path, paper: Path | None = None) -> str:
-    text: str = METHOD_PAGES["complete"]("<!-- numbers -->", f"methods/{name}.md", results, paper or results / "none")
+def filled(name: str, results: Path) -> str:
+    text: str = METHOD_PAGES["complete"]("<!-- numbers -->", f"methods/{name}.md", results)
     return text
 
 
+def put(folder: Path, *runs: tuple[str, dict[str, Any], float]) -> None:
+    """Records of some runs: the method, other fields of its configuration, and its accuracy."""
+    made = [result(RunConfig(method=name, **({"dataset": "cifar10"} | fields)), value) for name, fields, value in runs]
+    write(from_results(made, EVERYTHING), folder, EVERYTHING)
+
+
 def test_numbers_that_are_not_there_are_said_to_be_so(tmp_path: Path) -> None:
-    text = filled("ccp", tmp_path)
+    text = filled("replay", tmp_path)
     assert text.count("not measured yet") == 4 + 2  # tables, and the tuning on two data sets
     assert "|" not in text
     assert "passes 2 forward and 2 backward" in text  # counted, not measured
 
 
 def test_numbers_come_from_the_results(tmp_path: Path) -> None:
-    rows = "paper,ccp,1,20,0,0.3\npaper,ccp,1,20,1,0.4\njoint,ccp,1,100,0,0.5\npaper,er,1,20,0,0.9\n"
-    (tmp_path / "table1.csv").write_text(TABLE + rows)
-    paper = tmp_path / "paper.csv"
-    header = "table,method,memory_per_class,metric,mean,std\n"
-    paper.write_text(header + "table1,ccp,20,accuracy,34.3,1.1\ntable1,ccp,20,forgetting,27.2,1.0\n")
+    joint = {"options": {"passes": "joint"}, "memory_per_class": 100}
+    put(tmp_path, ("ccp", {}, 0.3), ("ccp", {"seed": 1}, 0.4), ("ccp", joint, 0.5), ("er", {}, 0.9))
     hole = "not measured yet"
-    first = filled("ccp", tmp_path, paper).split("**Two classes")[0].splitlines()
+    first = filled("ccp", tmp_path).split("**Two classes")[0].splitlines()
     assert first[-4:-1] == [
         f"| here, protocol `paper` | {hole} | 35.0 ± 5.0 (2 runs) | {hole} | {hole} |",
         f"| here, protocol `joint` | {hole} | {hole} | {hole} | 50.0 (one run) |",
-        "| printed in the paper |  | 34.3 ± 1.1 |  |  |",
+        "| printed in the paper | 24.2 ± 0.9 | 34.3 ± 1.1 | 36.0 ± 1.3 | 39.1 ± 1.1 |",
     ]
 
 
 def test_a_run_without_a_memory_stands_for_every_memory(tmp_path: Path) -> None:
-    (tmp_path / "table2.csv").write_text(TABLE + "both,iid,2,-,0,0.62\n")
+    put(tmp_path, ("iid", {"classes_per_task": 2}, 0.62))
     assert filled("iid", tmp_path).count("62.0 (one run)") == 4
 
 
 def test_a_method_beyond_the_paper_has_a_table_of_its_own(tmp_path: Path) -> None:
-    (tmp_path / "beyond.csv").write_text(TABLE + "both,patch-lda,1,20,0,0.68\nboth,patch-lda,2,20,0,0.7\n")
-    (tmp_path / "beyond100.csv").write_text(TABLE + "both,patch-lda,5,20,0,0.47\n")
+    five = {"classes_per_task": 5, "dataset": "cifar100"}
+    put(tmp_path, ("patch-lda", {}, 0.68), ("patch-lda", {"classes_per_task": 2}, 0.7), ("patch-lda", five, 0.47))
     text = filled("patch-lda", tmp_path)
-    one, two, hundred, five = re.split(r"\*\*(?:Two|One|Five) classe?s?", text)[1:]
+    one, two, hundred, fifth = re.split(r"\*\*(?:Two|One|Five) classe?s?", text)[1:]
     assert "68.0 (one run)" in one
     assert "70.0 (one run)" in two
     assert "Split CIFAR-100, accuracy on the test set in per cent: not measured yet" in hundred
-    assert "47.0 (one run)" in five
+    assert "47.0 (one run)" in fifth
     assert "printed" not in text
 
 
 @pytest.mark.parametrize("name", methods())
 def test_every_page_can_be_filled_from_the_results_there_are(name: str) -> None:
     text = filled(name, ROOT / "results")
-    assert "**One class a task" in text
+    assert "**One class per task" in text
     assert name not in ("er", "ccp", "iid", "patch-lda") or "(5 runs)" in text
 
 
 def test_the_best_setting_of_the_tuning_is_shown(tmp_path: Path) -> None:
     (tmp_path / "tuning").mkdir()
     (tmp_path / "tuning" / "cifar10.csv").write_text(
-        "classes_per_task,method,options,memory_per_class,accuracy\n"
-        '1,er,"{""learning_rate"": 0.1}",20,0.6\n1,er,"{""learning_rate"": 0.1}",100,0.2\n'
-        '1,er,"{""learning_rate"": 0.01}",20,0.4\n1,er,"{""learning_rate"": 0.01}",100,0.5\n'
+        to_csv(
+            [
+                {"dataset": "cifar10", "classes_per_task": 1, "method": "er", "options": {"learning_rate": rate}}
+                | {"memory_per_class": memory, "seed": 0, "held_out": True, "accuracy": accuracy, "forgetting": 0.1}
+                for rate, memory, accuracy in ((0.1, 20, 0.6), (0.1, 100, 0.2), (0.01, 20, 0.4), (0.01, 100, 0.5))
+            ]
+        )
     )
     text = filled("er", tmp_path)
     assert "the best of 2 settings" in text

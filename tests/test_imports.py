@@ -31,8 +31,8 @@ SCRIPT = """
 import sys
 
 for name in (
-    "typer click rich safetensors matplotlib yaml platformdirs PIL sklearn scipy pandas plotly pooch requests "
-    "tqdm".split()
+    "typer click rich safetensors matplotlib yaml platformdirs PIL sklearn scipy pandas plotly jinja2 pooch requests "
+    "tqdm filelock loky".split()
 ):
     sys.modules[name] = None  # importing it fails as if it were not installed
 import torch
@@ -46,6 +46,11 @@ for name in onebyone.methods():
     learner = onebyone.create(name, digits.spec)
     learner.observe(digits.train_x[:10], digits.train_y[:10])
     assert set(learner.predict(digits.test_x).tolist()) <= set(range(10)), name
+own = onebyone.from_arrays(digits.train_x.numpy(), digits.train_y.numpy())
+learner = onebyone.create("ccp", own.spec)
+for index in onebyone.class_incremental(own.train_y, own.num_classes, batch_size=100):
+    learner.observe(own.train_x[index], own.train_y[index])
+assert (learner.predict(own.test_x) == own.test_y).float().mean() > 0.1
 try:
     onebyone.OnlineClassifier
 except ImportError as error:
@@ -59,6 +64,23 @@ print(len(onebyone.methods()), "methods")
 def test_torch_and_numpy_are_enough() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert done.stdout == f"{len(onebyone.methods())} methods\n", done.stderr
+
+
+RUNS = """
+import sys
+
+for name in "plotly jinja2 matplotlib pandas typer rich".split():
+    sys.modules[name] = None
+import onebyone.runs
+from onebyone.runs import grid, results, sweep, table, tune
+
+assert onebyone.read_results is onebyone.runs.read_results
+assert not [name for name in sys.modules if name.startswith(("onebyone.paper", "onebyone.cli"))]
+"""
+
+
+def test_runs_need_neither_a_page_nor_a_terminal() -> None:
+    subprocess.run([sys.executable, "-c", RUNS], check=True)
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -86,6 +108,12 @@ def test_no_room_imports_from_a_later_one(file: Path) -> None:
     assert room in RANK, f"say in ORDER where {room} stands"
     others = imported(ast.parse((PACKAGE / file).read_text())) - {room}
     assert all(RANK[other] < RANK[room] for other in others), others
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_only_the_command_line_imports_the_paper(file: Path) -> None:
+    if file.parts[0] not in ("paper", "cli"):
+        assert "paper" not in imported(ast.parse((PACKAGE / file).read_text()))
 
 
 def test_the_direction_of_imports_is_seen() -> None:

@@ -4,7 +4,8 @@ from collections import Counter
 import pytest
 
 from onebyone.methods import methods
-from onebyone.paper.printed import FILE, PARTS, Value, methods_of, printed, quick
+from onebyone.paper.printed import FILE, PARTS, methods_of, printed, quick
+from onebyone.runs.results import Value
 
 TABLES = {part.name: part for part in PARTS if part.is_table}
 

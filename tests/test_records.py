@@ -12,11 +12,13 @@ from made_up import result, results
 from onebyone import UsageError
 from onebyone.evaluation import Result
 from onebyone.files import whole
-from onebyone.paper import records
-from onebyone.paper.printed import FURTHER, PARTS, Value, quick
-from onebyone.paper.records import Records, from_results, keep, read, write
-from onebyone.runs import RunConfig
+from onebyone.paper.printed import FURTHER, PARTS, quick
+from onebyone.paper.records import Records, cell_name, from_results, keep, read, write
+from onebyone.runs import RunConfig, record_files
+from onebyone.runs.config import short_hash
 from onebyone.runs.files import sole_use
+from onebyone.runs.record_files import environment, protocol, settings
+from onebyone.runs.results import Value
 
 TABLE1 = PARTS[:1]
 
@@ -46,7 +48,9 @@ def test_records_grow_run_by_run_in_any_order(order: Sequence[int], cut: int) ->
     first, second = ([some[i] for i in part] for part in (order[:cut], order[cut:]))
     grown = from_results(first, TABLE1).merged(from_results(second, TABLE1))
     assert grown == from_results(some, TABLE1)
-    assert [(row.protocol, row.seed) for row in grown.rows] == [(p, s) for p in ("joint", "paper") for s in range(4)]
+    assert [(protocol(row.config), row.config["seed"]) for row in grown] == [
+        (p, s) for p in ("joint", "paper") for s in range(4)
+    ]
 
 
 def test_a_value_is_the_mean_over_the_seeds_of_one_protocol() -> None:
@@ -68,9 +72,9 @@ def test_a_value_is_the_mean_over_the_seeds_of_one_protocol() -> None:
     assert round(forgetting.mean, 3) == 30.0
     assert made.value("paper", "cifar10", "er", 1, 50, "accuracy") is None
     assert made.value("paper", "cifar10", "er", 2, 20, "accuracy") is None
-    for protocol in ("paper", "joint"):  # a run without a memory serves all
-        assert made.value(protocol, "cifar10", "finetune", 1, 100, "accuracy") == Value(10.0, 0.0, 1)
-        assert made.value(protocol, "cifar10", "iid", 1, 5, "forgetting") is None
+    for name in ("paper", "joint"):  # a run without a memory serves all
+        assert made.value(name, "cifar10", "finetune", 1, 100, "accuracy") == Value(10.0, 0.0, 1)
+        assert made.value(name, "cifar10", "iid", 1, 5, "forgetting") is None
     growth = made.value("paper", "cifar10", "finetune", 1, 5, "growth")
     assert growth is not None
     assert growth.mean < 0
@@ -79,8 +83,7 @@ def test_a_value_is_the_mean_over_the_seeds_of_one_protocol() -> None:
 def test_a_cell_never_holds_two_settings() -> None:
     old = from_results([result(config(seed), 0.2) for seed in range(3)], TABLE1)
     new = from_results([result(config(1, options={"learning_rate": 0.01}), 0.3)], TABLE1)
-    assert [(row.seed, row.accuracy) for row in old.merged(new).rows] == [(1, 0.3)]
-    assert old.merged(new).settings == new.settings
+    assert [(row.config["seed"], row.metrics["accuracy"]) for row in old.merged(new)] == [(1, 0.3)]
     other = from_results([result(config(1, memory_per_class=50, options={"learning_rate": 0.01}), 0.3)], TABLE1)
     assert len(old.merged(other).rows) == 4  # another cell
     two = [result(config(0), 0.2), result(config(1, options={"learning_rate": 0.01}), 0.3)]
@@ -89,8 +92,10 @@ def test_a_cell_never_holds_two_settings() -> None:
 
 
 def test_what_is_replaced_on_record_is_told(tmp_path: Path) -> None:
-    def put(*made: Result) -> list[tuple[str, float]]:
-        return [(row.place, row.accuracy) for row in keep(from_results(made, PARTS), tmp_path, PARTS)[1]]
+    def put(*made: Result) -> list[tuple[str, float | None]]:
+        return [
+            (cell_name(row), row.metrics["accuracy"]) for row in keep(from_results(made, PARTS), tmp_path, PARTS)[1]
+        ]
 
     first = [result(config(seed), 0.2) for seed in range(3)]
     assert put(*first) == []
@@ -112,7 +117,7 @@ def test_records_wait_for_who_writes_them(tmp_path: Path) -> None:
         assert other.is_alive()
         write(made[1], tmp_path, PARTS)
     other.join()
-    assert [row.seed for row in read(tmp_path, PARTS).rows] == [0, 1]
+    assert [row.config["seed"] for row in read(tmp_path, PARTS)] == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +141,9 @@ def test_only_runs_of_the_paper_are_recorded(other: dict[str, object]) -> None:
 def test_what_the_paper_calls_inapplicable_is_recorded_beyond_it() -> None:
     runs = [result(config(method="er-aml", options={"passes": passes}), 0.2) for passes in ("separate", "joint")]
     assert from_results(runs, PARTS) == Records()
-    assert [(row.method, row.protocol) for row in from_results(runs, FURTHER).rows] == [("er-aml", "joint")]
+    assert [(row.config["method"], protocol(row.config)) for row in from_results(runs, FURTHER)] == [
+        ("er-aml", "joint")
+    ]
 
 
 def test_a_method_of_ones_own_is_none_of_the_paper() -> None:
@@ -162,14 +169,14 @@ def test_another_machine_is_no_other_setting() -> None:
     first = result(config(0), 0.2)
     second = replace(result(config(1), 0.2), config=config(1).resolved("cuda", "11111111"))
     made = from_results([first], TABLE1).merged(from_results([second], TABLE1))
-    assert [row.seed for row in made.rows] == [0, 1]
-    assert {environment["type"] for environment in made.environments.values()} == {"cpu", "cuda"}
+    assert [row.config["seed"] for row in made] == [0, 1]
+    assert {found["type"] for found, _ in made.environments.values()} == {"cpu", "cuda"}
 
 
 def test_to_predict_what_is_to_be_learnt_is_no_other_setting() -> None:
     usual, with_it = (result(config(seed, prequential=bool(seed)), 0.2) for seed in range(2))
     made = from_results([usual], TABLE1).merged(from_results([with_it], TABLE1))
-    assert [row.seed for row in made.rows] == [0, 1]
+    assert [row.config["seed"] for row in made] == [0, 1]
     assert made.holds(config(1))
 
 
@@ -177,18 +184,13 @@ def test_every_number_can_be_traced() -> None:
     run = result(config(1, options={"learning_rate": 0.03}), 0.2, device="another machine")
     made = from_results([run, result(config(2, options={"learning_rate": 0.03}), 0.2)], PARTS)
     first, second = made.rows
-    assert first.settings == second.settings
-    environment = made.environments[first.environment]
-    config_again = made.settings[first.settings] | {
-        "seed": 1,
-        "memory_per_class": first.memory_per_class,
-        "device": environment["type"],
-        "data": environment["data"],
-        "prequential": False,  # which changes nothing
-    }
-    assert config_again == run.config
-    assert made.environments[first.environment]["device"] == "another machine"
-    assert made.environments[second.environment]["device"] == "a made-up machine"
+    assert settings(first.config) == settings(second.config)
+    assert first.config == run.config
+    assert first.environment["device"] == "another machine"
+    assert second.environment["device"] == "a made-up machine"
+    assert [(found["device"], runs) for found, runs in made.environments.values()] == [
+        (found["device"], 1) for found in map(environment, sorted(made, key=lambda row: short_hash(environment(row))))
+    ]
 
 
 def test_quick_runs_and_real_ones_lie_side_by_side(tmp_path: Path) -> None:
@@ -197,7 +199,7 @@ def test_quick_runs_and_real_ones_lie_side_by_side(tmp_path: Path) -> None:
     write(both, tmp_path, everything)
     assert {"table1.csv", "table1-quick.csv"} <= files(tmp_path).keys()
     assert read(tmp_path, everything) == both
-    assert [row.accuracy for row in both.of(PARTS).rows] == [0.2]
+    assert [row.metrics["accuracy"] for row in both.of(PARTS)] == [0.2]
 
 
 def test_nothing_there_is_no_records(tmp_path: Path) -> None:
@@ -227,12 +229,12 @@ def test_wherever_writing_is_stopped_the_records_can_be_read(
         with whole(path) as place:
             yield place
 
-    monkeypatch.setattr(records, "whole", until_killed)
+    monkeypatch.setattr(record_files, "whole", until_killed)
     with pytest.raises(KeyboardInterrupt):
         write(new, tmp_path, PARTS)
     found = read(tmp_path, PARTS)
     files_written = min(max(writes - 2, 0), 2)  # what their rows name is told first
-    assert [row.accuracy for row in found.rows] == [0.3] * files_written + [0.2] * (2 - files_written)
+    assert [row.metrics["accuracy"] for row in found] == [0.3] * files_written + [0.2] * (2 - files_written)
     monkeypatch.undo()
     write(found.merged(new), tmp_path, PARTS)
     assert read(tmp_path, PARTS) == new
@@ -263,7 +265,7 @@ def test_the_first_runs_can_still_be_read() -> None:
     assert len(found) == 6
     made = from_results(found, PARTS)
     assert len(made.rows) == 6
-    assert list(made.environments.values()) == [{"type": "cuda", "data": "a38905a0"}]
+    assert list(made.environments.values()) == [({"type": "cuda", "data": "a38905a0"}, 6)]
     assert replace(found[0], environment={}) == found[0]
 
 

@@ -34,7 +34,7 @@ def study() -> Study:
     some = [r for r in made if (r.config["method"], r.config["options"].get("passes")) != ("mir", "joint")]
     tried = [
         {"method": "ccp", "memory_per_class": [50, 100], "protocol": "paper", "tried": "a longer <sweep> & more"},
-        {"method": "ccp", "tried": "the whole grid"},
+        {"method": "ccp", "tried": "the whole table"},
     ]
     return Study(from_results(some, PARTS), PARTS, ("paper", "joint"), "onebyone reproduce all --seeds 2", tried)
 
@@ -91,7 +91,7 @@ def test_cells_are_coloured_by_what_they_are(study: Study) -> None:
     cells = [str(cell["class"]) for cell in page.all("td") if cell.get("class")]
     counted = {verdict: cells.count(verdict) for verdict in ("better", "reproduced", "missed", "hole")}
     ours = {v: sum(counts[v] for counts in study.tally.values()) for v in counted}
-    at_the_end = sum(cell.verdict == "hole" for grid in study.ends for row in grid.rows.values() for cell in row)
+    at_the_end = sum(cell.verdict == "hole" for table in study.ends for row in table.rows.values() for cell in row)
     # And the forgetting of MIR at M = 5, which is not printed.
     assert counted == ours | {"hole": ours["hole"] + 2 + at_the_end}
     assert ours == {"better": 0, "reproduced": 2 * 120 - 16 - 14, "missed": 16, "hole": 14}
@@ -156,7 +156,7 @@ def test_a_quick_try_says_so_everywhere(tmp_path: Path) -> None:
     small = Study(from_results(results(parts, seeds=1), parts), parts, ("paper",), "onebyone reproduce table1 --quick")
     assert "<strong>Quick try.</strong>" in html(small)
     assert "QUICK" in markdown(small)
-    assert all("QUICK" in grid.title for grid in small.grids)
+    assert all("QUICK" in table.title for table in small.tables)
     publish(small, tmp_path / "report.html")
     tables = list(tmp_path.glob("report/*.tex"))
     assert len(tables) == 2
@@ -194,14 +194,14 @@ def test_the_text_begins_with_what_holds(study: Study) -> None:
             assert line.endswith("|"), line
     misses = tables.split("## Cells that miss")[1].split("## How it was made")[0]
     assert misses.count("a longer <sweep> & more") == 4
-    assert misses.count("the whole grid") == 12
+    assert misses.count("the whole table") == 12
     assert "\n\n\n" not in text
 
 
 def test_where_the_curves_end(study: Study) -> None:
     """All M in one table for each S, protocol and metric, though they are two figures; what is missing is marked."""
     assert len(study.ends) == 2 * 2 * 2
-    assert all(grid.columns == ["M = 20", "M = 50", "M = 100"] for grid in study.ends)
+    assert all(table.columns == ["M = 20", "M = 50", "M = 100"] for table in study.ends)
     assert study.ends[0].name == "Figure 1: Split CIFAR-100, at the end of the stream, one class per task"
     (small, _, large) = study.ends[0].rows["CCP"]
     assert (small.verdict, large.verdict) == ("hole", "not printed")

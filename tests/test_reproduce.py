@@ -12,7 +12,7 @@ from made_up import result, results
 from onebyone import UsageError
 from onebyone.cli import reproduce as commands
 from onebyone.methods import registry
-from onebyone.paper import comparison, printed
+from onebyone.paper import printed
 from onebyone.paper import reproduce as module
 from onebyone.paper.printed import BEYOND, PARTS, Part, methods_of
 from onebyone.paper.records import from_results, read, write
@@ -21,7 +21,9 @@ from onebyone.paper.reproduce import collect, configs, parts_of, protocols_of, r
 from onebyone.paper.study import Study
 from onebyone.runs import RunConfig
 from onebyone.runs.grid import plan
+from onebyone.runs.record_files import protocol
 from onebyone.runs.run import run
+from onebyone.runs.table import render
 from onebyone.runs.winners import Winner, winner, write_winners
 
 Call = Callable[..., tuple[int, str, str]]
@@ -109,14 +111,14 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
     made, _, failed = reproduce(wide, tmp_path, seeds=2, device="cpu", jobs=1, everything=wide)
     assert not failed
     study = Study(made, wide, ("paper", "joint"), command="again")
-    assert not study.grids
-    (grid,) = (grid for grid in study.beyond if grid.metric == "accuracy")
-    assert grid.protocol == "joint"
-    assert list(grid.rows) == ["patch-lda", "fine-tuning", "ER"]
-    for cell in (cell for row in grid.rows.values() for cell in row):
+    assert not study.tables
+    (table,) = (table for table in study.beyond if table.metric == "accuracy")
+    assert table.protocol == "joint"
+    assert list(table.rows) == ["patch-lda", "fine-tuning", "ER"]
+    for cell in (cell for row in table.rows.values() for cell in row):
         assert cell.ours is not None
         assert (cell.ours.runs, cell.paper, cell.verdict) == (2, None, "not printed")
-    text = comparison.text(grid)
+    text = render(table.table())
     assert "Equal bytes: digits, 5 classes per task, accuracy" in text
     assert "M = 20, 13 KB" in text
     assert "patch-lda" in markdown(study)
@@ -134,12 +136,16 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
 def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _, failed = reproduce(SMALL[:1], tmp_path, seeds=1, device="cpu", jobs=1, everything=SMALL)
     assert not failed
-    assert [(row.method, row.protocol) for row in made.rows] == [("finetune", "both"), ("er", "joint"), ("er", "paper")]
+    assert [(row.config["method"], protocol(row.config)) for row in made] == [
+        ("finetune", "both"),
+        ("er", "joint"),
+        ("er", "paper"),
+    ]
     assert read(tmp_path, SMALL) == made
     config = configs(SMALL[:1], ["joint"], 1)[1]
     assert made.value("joint", "digits", "er", 5, 2, "accuracy") is not None
     again = run(replace(config, device="cpu"))
-    assert made.runs("joint", "digits", "er", 5, 2)[0].accuracy == round(again.accuracy, 5)
+    assert made.runs("joint", "digits", "er", 5, 2)[0].metrics["accuracy"] == round(again.accuracy, 5)
     assert collect([tmp_path / "runs"], SMALL) == made  # the folders say the same as the records
 
     done: list[str] = []
@@ -163,7 +169,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
     changed, replaced, _ = again(seeds=1)
-    assert replaced == [row for row in grown.rows if row.protocol != "joint"]
+    assert replaced == [row for row in grown if protocol(row.config) != "joint"]
     assert read(other, SMALL) == changed
 
 
@@ -182,7 +188,7 @@ def test_two_at_once_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     made, replaced, _ = begin(SMALL[:1], protocols=["paper"])
     assert not replaced
     assert read(tmp_path, SMALL) == made
-    ran = [(row.method, row.protocol, row.memory_per_class) for row in made.rows]
+    ran = [(row.config["method"], protocol(row.config), row.config["memory_per_class"]) for row in made]
     assert ran == [("finetune", "both", None), ("er", "joint", 2), ("er", "joint", 3), ("er", "paper", 2)]
 
 
@@ -199,7 +205,7 @@ def test_records_say_which_runs_below_them_count(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
     newer, _, _ = begin(SMALL[:1])
     assert collect([tmp_path], SMALL) == newer
-    assert len({row.settings for row in newer.rows if row.method == "er"}) == 2  # one for each cell
+    assert len({name for cell, name in newer.set_to.items() if "er" in cell}) == 2  # one for each cell
     (tmp_path / "table1.csv").unlink()
     with pytest.raises(UsageError, match=r"digits \(S = 5.*\) with different settings"):
         collect([tmp_path], SMALL)
@@ -305,7 +311,7 @@ def test_what_tune_found_is_used(onebyone: Call, tmp_path: Path, monkeypatch: py
     code, _, err = onebyone(*words, "--method", "er", "--winners", "winners.json")
     assert (code, err) == (0, "")
     made = read(Path("reproduction"), SMALL)
-    (options,) = (made.settings[row.settings]["options"] for row in made.rows)
+    (options,) = (row.config["options"] for row in made)
     assert options.items() >= {**SHORT, "learning_rate": 0.02, "passes": "joint"}.items()
     page = Path("reproduction/report.html").read_text()
     assert "--seeds 1 --method er --winners winners.json<" in page
@@ -351,8 +357,8 @@ def test_a_method_of_ones_own_is_a_row_of_the_tables(
     code, out, err = onebyone(*words, "--method", "er", "--method", own_method)
     assert (code, err) == (0, "")
     rows = read(Path("reproduction"), SMALL).rows
-    assert [row.method for row in rows] == ["er", "means"]
-    accuracy = f"{100 * rows[1].accuracy:.1f}"
+    assert [row.config["method"] for row in rows] == ["er", "means"]
+    accuracy = f"{100 * rows[1].metrics['accuracy']:.1f}"
     assert any(line.split()[0] == "means" and accuracy in line for line in out.splitlines() if line.strip())
     assert f"--method {own_method}<" in Path("reproduction/report.html").read_text()
     assert onebyone(*words, "--method", own_method)[1].count("[1/") == 0  # it is on record

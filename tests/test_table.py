@@ -13,7 +13,9 @@ import pytest
 
 from onebyone import UsageError
 from onebyone.evaluation import Cost, Result, metrics
-from onebyone.runs.table import METRICS, read_results, render, tabulate
+from onebyone.runs.results import METRICS, Results, read_results
+from onebyone.runs.table import Summary
+from onebyone.runs.table import tabulate as tabulate_results
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -38,6 +40,10 @@ def make(method: str, seed: int, accuracy: float, *, options: dict[str, Any] | N
         | {"options": {"augment": True} | (options or {})},
         seconds={"training": 1.5 + seed, "evaluation": 0.25},
     )
+
+
+def tabulate(runs: Sequence[Result] | Results, *fields: Any) -> Summary:
+    return tabulate_results(runs if isinstance(runs, Results) else Results.from_runs(runs), *fields)
 
 
 def put(folder: Path, *results: Result) -> Path:
@@ -67,7 +73,7 @@ def folder(tmp_path: Path) -> Path:
 def test_on_a_terminal(folder: Path, onebyone: Call) -> None:
     assert onebyone("table", folder) == (
         0,
-        "accuracy in per cent, mean ± standard deviation, 2 runs a cell\n"
+        "accuracy in per cent, mean ± standard deviation, 2 runs per cell\n"
         "classes_per_task           5           5           5\n"
         "memory_per_class           –           5          20\n"
         "method\n"
@@ -81,7 +87,7 @@ def test_on_a_terminal(folder: Path, onebyone: Call) -> None:
 def test_columns_without_room_go_below(folder: Path) -> None:
     table = tabulate(read_results(folder), ["method"], ["memory_per_class"])
     for width in (20, 45, 50, 80):
-        lines = render(table, width=width).splitlines()[1:]
+        lines = table.render(width=width).splitlines()[1:]
         assert max(map(len, lines)) <= max(width, 30)
         assert lines.count("method") == {20: 3, 45: 2, 50: 2, 80: 1}[width]
         assert sorted(re.findall(r"\d+\.\d ± \d\.\d", " ".join(lines))) == [
@@ -122,7 +128,7 @@ def test_latex(folder: Path, onebyone: Call) -> None:
     put(folder / "more", make("my_er & co", 0, 0.5), make("my_er & co", 1, 0.5))
     assert onebyone("table", folder, "--format", "latex") == (
         0,
-        "% accuracy in per cent, mean ± standard deviation, 2 runs a cell\n"
+        "% accuracy in per cent, mean ± standard deviation, 2 runs per cell\n"
         "\\begin{tabular}{lrrr}\n"
         "\\toprule\n"
         "classes\\_per\\_task & 5 & 5 & 5 \\\\\n"
@@ -151,7 +157,7 @@ def test_to_a_file(format: str, folder: Path, onebyone: Call, tmp_path: Path) ->
 def test_what_is_averaged_is_said(folder: Path, onebyone: Call) -> None:
     code, out, err = onebyone("table", folder, "--columns", "classes_per_task")
     assert code == 0
-    sentence = "averaged over runs that differ in memory_per_class; name these in --rows or --columns"
+    sentence = "averaged over runs that differ in memory_per_class; name these in rows or columns"
     assert err == f"onebyone: {sentence}\n"
     assert "63.0 ± 8.8 (n=4)" in out
     assert "82.0 ± 2.0 (n=2)" in out  # the counts differ
@@ -170,14 +176,14 @@ def test_streams_are_not_averaged_in_silence(folder: Path, onebyone: Call) -> No
     code, out, err = onebyone("table", folder, "--columns", "stream,memory_per_class")
     assert (code, err) == (0, "")
     assert out.splitlines()[1].split() == ["stream", "blurry:imbalance=1.0,share=0.1", *["class-incremental"] * 3]
-    (result,) = read_results(put(folder / "iid", replace(make("iid", 0, 0.9), disjoint=False)))
-    assert tabulate([result], ["stream"], []).row_keys == [("iid",)]
+    results = read_results(put(folder / "iid", replace(make("iid", 0, 0.9), disjoint=False)))
+    assert tabulate(results, ["stream"], []).row_keys == [("iid",)]
 
 
 def test_options_of_a_method_can_be_rows(folder: Path) -> None:
     more = [make("ccp", 5, accuracy, options={"temperature": t}) for accuracy, t in ((0.5, 0.2), (0.6, 0.1))]
     put(folder / "more", *more)
-    lines = render(tabulate(read_results(folder), ["method", "temperature"], ["memory_per_class"])).splitlines()
+    lines = tabulate(read_results(folder), ["method", "temperature"], ["memory_per_class"]).render().splitlines()
     assert [line.split()[:2] for line in lines[2:]] == [
         ["method", "temperature"],
         ["finetune", "–"],
@@ -193,17 +199,17 @@ def test_one_run_has_no_spread_and_a_copy_is_not_another_run(tmp_path: Path) -> 
     only = make("er", 0, 0.5)
     put(tmp_path / "a", only)
     put(tmp_path / "b", only)
-    assert render(tabulate(read_results(tmp_path), ["method"], [])) == (
-        "accuracy in per cent, mean ± standard deviation, 1 run a cell\nmethod\ner      50.0"
+    assert tabulate(read_results(tmp_path), ["method"], []).render() == (
+        "accuracy in per cent, mean ± standard deviation, 1 run per cell\nmethod  accuracy\ner          50.0"
     )
-    assert render(tabulate([only], ["method"], []), "markdown") == "| method | accuracy |\n| --- | --: |\n| er | 50.0 |"
+    assert tabulate([only], ["method"], []).render("markdown") == "| method | accuracy |\n| --- | --: |\n| er | 50.0 |"
 
 
 def test_bools_and_numbers_are_in_order() -> None:
     runs = [make("er", 0, 0.5, batch_size=size, held_out=held) for size in (10, 9, 100) for held in (True, False)]
     table = tabulate(runs, ["held_out"], ["batch_size"])
     assert table.column_keys == [(9,), (10,), (100,)]
-    assert [line.split()[0] for line in render(table).splitlines()[3:]] == ["no", "yes"]
+    assert [line.split()[0] for line in table.render().splitlines()[3:]] == ["no", "yes"]
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -217,8 +223,8 @@ def test_every_metric(metric: str) -> None:
         return found  # type: ignore[no-any-return]
 
     values = [value(result) for result in runs]
-    text = render(tabulate(runs, ["method"], [], metric)).splitlines()[-1].removeprefix("er").strip()
-    plain = render(tabulate(runs, ["method"], [], metric), "csv").splitlines()[1]
+    text = tabulate(runs, ["method"], [], metric).render().splitlines()[-1].removeprefix("er").strip()
+    plain = tabulate(runs, ["method"], [], metric).render("csv").splitlines()[1]
     if metric == "prequential":
         assert (text, plain) == ("n/a", "er,,,3")
         return
@@ -232,7 +238,7 @@ def test_every_metric(metric: str) -> None:
 
 def test_a_number_that_one_run_lacks_is_not_averaged() -> None:
     runs = [make("er", 0, 0.5), replace(make("er", 1, 0.5), forgetting=None)]
-    assert render(tabulate(runs, ["method"], [], "forgetting")).endswith("n/a")
+    assert tabulate(runs, ["method"], [], "forgetting").render().endswith("n/a")
 
 
 @pytest.mark.parametrize(
@@ -241,7 +247,7 @@ def test_a_number_that_one_run_lacks_is_not_averaged() -> None:
         (("--rows", "methot"), "unknown field 'methot'; did you mean 'method'? Known: augment, "),
         (("--columns", "method,sead"), "unknown field 'sead'; did you mean 'seed'? Known: "),
         (("--rows", "options"), "unknown field 'options'; "),
-        (("--rows", ","), "no field names the rows; use for example --rows method"),
+        (("--rows", ","), "rows names no field; name at least one, for example method"),
         (("--metric", "acuracy"), "unknown metric 'acuracy'; did you mean 'accuracy'? Known: accuracy, "),
         (("--metric", "flops"), "unknown metric 'flops'; did you mean 'cost.flops'? Known: accuracy, "),
         (("--format", "tex"), "unknown format 'tex'; did you mean 'latex'? Known: csv, latex, markdown, terminal"),
@@ -256,7 +262,7 @@ def test_bad_words_are_refused(words: Sequence[str], sentence: str, folder: Path
 
 def test_folders_without_results_are_refused(tmp_path: Path, onebyone: Call) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
-        sentence = f"there is no result.json below {folder}; give the folder of a sweep or of runs"
+        sentence = f"there is no result.json below {folder}, and no CSV file of results in it; give a folder of runs"
         assert onebyone("table", folder) == (2, "", f"onebyone: {sentence}\n")
     (tmp_path / "result.json").write_text("{}")
     with pytest.raises(UsageError, match=r"result\.json: this is not a result of onebyone"):

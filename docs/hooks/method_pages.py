@@ -4,14 +4,11 @@
 ``docs/methods/NAME.md``, so that no page can tell of an option or a number that is not so.
 """
 
-import csv
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import Any
 
 from onebyone.data import Spec
@@ -19,30 +16,35 @@ from onebyone.evaluation import measure_cost
 from onebyone.methods import create, methods
 from onebyone.methods.registry import Entry
 from onebyone.options import describe
+from onebyone.paper.printed import printed
+from onebyone.paper.records import Records, number, read
+from onebyone.paper.report import DATASETS
+from onebyone.paper.reproduce import EVERYTHING
+from onebyone.runs.record_files import protocol
+from onebyone.runs.results import summarize
+from onebyone.runs.table import Table, render
+from onebyone.runs.tune import read_record
 
 ROOT = Path(__file__).parents[2]
-PAPER = ROOT / "src" / "onebyone" / "paper" / "paper.csv"
-DATASETS = {"cifar10": "Split CIFAR-10", "cifar100": "Split CIFAR-100"}
 MEMORIES = (5, 20, 50, 100)
 HOLE = "not measured yet"
 
 
 @dataclass(frozen=True)
-class Table:
-    """A table of a page: whose runs are in it, and which of the paper's it is, if any."""
+class Setting:
+    """A table of a page: its data set and classes per task, and the table of the paper it belongs to, if any."""
 
     dataset: str
-    classes_per_task: str  # as records say it
+    classes_per_task: int
     title: str
-    files: tuple[str, ...]
     in_print: str = ""
 
 
-TABLES = (
-    Table("cifar10", "1", "One class a task (S = 1)", ("table1.csv", "beyond.csv"), "table1"),
-    Table("cifar10", "2", "Two classes a task (S = 2)", ("table2.csv", "beyond.csv"), "table2"),
-    Table("cifar100", "1", "One class a task (S = 1)", ("figure1.csv", "appendix.csv", "beyond100.csv")),
-    Table("cifar100", "5", "Five classes a task (S = 5)", ("figure1.csv", "appendix.csv", "beyond100.csv")),
+SETTINGS = (
+    Setting("cifar10", 1, "One class per task (S = 1)", "table1"),
+    Setting("cifar10", 2, "Two classes per task (S = 2)", "table2"),
+    Setting("cifar100", 1, "One class per task (S = 1)"),
+    Setting("cifar100", 5, "Five classes per task (S = 5)"),
 )
 
 
@@ -50,15 +52,16 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return complete(markdown, page.file.src_uri)
 
 
-def complete(markdown: str, page: str, results: Path = ROOT / "results", paper: Path = PAPER) -> str:
-    """The text of a page with what is known of its method, or of all methods, in the place of the comments."""
+def complete(markdown: str, page: str, results: Path = ROOT / "results") -> str:
+    """The text of a page, with the comments replaced by what is known of its method, or of all methods."""
     known = methods()
     if page == "methods/index.md":
         return markdown.replace("<!-- methods -->", overview(known))
     name = page.removeprefix("methods/").removesuffix(".md")
     if name not in known:
         return markdown
-    numbers = [measured(name, place, results, paper) for place in TABLES]
+    records = read(results, EVERYTHING)
+    numbers = [measured(name, setting, records) for setting in SETTINGS]
     tuned = [tuning(name, dataset, results / "tuning") for dataset in DATASETS]
     parts = {
         "summary": summary(name, known[name]),
@@ -72,8 +75,8 @@ def complete(markdown: str, page: str, results: Path = ROOT / "results", paper: 
 
 
 def overview(known: Mapping[str, Entry]) -> str:
-    rows = [(f"[`{name}`]({name}.md)", entry.summary, entry.section) for name, entry in known.items()]
-    return table(("method", "in one sentence", "in the paper"), rows)
+    rows = [[f"[`{name}`]({name}.md)", entry.summary, entry.section] for name, entry in known.items()]
+    return table(["method", "in one sentence", "in the paper"], rows)
 
 
 def summary(name: str, entry: Entry) -> str:
@@ -82,8 +85,8 @@ def summary(name: str, entry: Entry) -> str:
 
 
 def options(entry: Entry) -> str:
-    rows = [(f"`{name}`", f"`{default}`", text, kind) for name, kind, default, text in describe(entry.options)]
-    return table(("option", "default", "what it is", "type"), rows)
+    rows = [[f"`{name}`", f"`{default}`", text, kind] for name, kind, default, text in describe(entry.options)]
+    return table(["option", "default", "what it is", "type"], rows)
 
 
 def code(entry: Entry) -> str:
@@ -92,48 +95,48 @@ def code(entry: Entry) -> str:
     return f"::: {entry.learner.__module__}.{entry.learner.__qualname__}\n    options: {settings}"
 
 
-def measured(name: str, place: Table, results: Path, paper: Path) -> str:
-    """A table from the record of runs, which may have holes; and what the paper prints."""
-    runs: dict[str, dict[int, list[float]]] = defaultdict(lambda: defaultdict(list))
-    for row in chain(*(read(results / file, name) for file in place.files)):
-        if row["classes_per_task"] == place.classes_per_task:
-            memories = MEMORIES if row["memory_per_class"] == "-" else [int(row["memory_per_class"])]
-            for memory in memories:
-                runs[row["protocol"]][memory].append(100 * float(row["accuracy"]))
-    printed = {
-        int(row["memory_per_class"]): f"{row['mean']} ± {row['std']}"
-        for row in read(paper, name)
-        if (row["table"], row["metric"]) == (place.in_print, "accuracy")
-    }
-    heading = f"**{place.title}**, {DATASETS[place.dataset]}, accuracy on the test set in per cent"
-    if not runs and not printed:
+def measured(name: str, setting: Setting, records: Records) -> str:
+    """A table of what was measured, which may have gaps, and of what the paper prints."""
+    runs: dict[str, dict[int, list[float | None]]] = defaultdict(lambda: defaultdict(list))
+    wanted = {"method": name, "dataset": setting.dataset, "classes_per_task": setting.classes_per_task}
+    for record in records:
+        if wanted.items() <= record.config.items():
+            memory = record.config["memory_per_class"]
+            for size in MEMORIES if memory is None else [memory]:
+                runs[protocol(record.config)][size].append(number(record, "accuracy"))
+    in_print = [printed(setting.in_print, name, memory, "accuracy") for memory in MEMORIES]
+    heading = f"**{setting.title}**, {DATASETS[setting.dataset]}, accuracy on the test set in per cent"
+    if not runs and not any(in_print):
         return f"{heading}: {HOLE}."
     rows = [
-        (f"here, protocol `{protocol}`", *(mean_and_spread(of.get(memory, [])) for memory in MEMORIES))
-        for protocol, of in sorted(runs.items(), reverse=True)
+        [f"here, protocol `{passes}`", *(over_runs(of.get(memory, [])) for memory in MEMORIES)]
+        for passes, of in sorted(runs.items(), reverse=True)
     ]
-    if printed:
-        rows.append(("printed in the paper", *(printed.get(memory, "") for memory in MEMORIES)))
-    return f"{heading}{'' if runs else f', here {HOLE}'}:\n\n" + table(("", *map(column, MEMORIES)), rows)
+    if any(in_print):
+        rows.append(["printed in the paper", *(str(value or "") for value in in_print)])
+    return f"{heading}{'' if runs else f', here {HOLE}'}:\n\n" + table([""], rows, map(column, MEMORIES))
 
 
 def tuning(name: str, dataset: str, folder: Path) -> str:
     """What won on the held-out tenth of the training set, for each S."""
-    found: dict[str, dict[str, dict[int, list[float]]]] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))
-    for row in read(folder / f"{dataset}.csv", name):
-        memory = json.loads(row["memory_per_class"]) or 0
-        found[row["classes_per_task"]][row["options"]][memory].append(100 * float(row["accuracy"]))
+    found: dict[int, Any] = defaultdict(lambda: defaultdict(lambda: defaultdict(list)))  # by S, setting and M
+    path = folder / f"{dataset}.csv"
+    for row in read_record(path) if path.exists() else []:
+        if row["method"] == name:
+            percent = None if row["accuracy"] is None else 100 * row["accuracy"]  # None: the run failed
+            words = ", ".join(f"`{option}={value}`" for option, value in row["options"].items())
+            found[row["classes_per_task"]][words][row["memory_per_class"] or 0].append(percent)
     heading = f"**Tuning**, {DATASETS[dataset]}, accuracy on a tenth of the training set, held out from learning"
     if not found:
         return f"{heading}: {HOLE}."
     memories = sorted({memory for settings in found.values() for runs in settings.values() for memory in runs})
     rows = []
     for per_task, settings in sorted(found.items()):
-        best, runs = max(settings.items(), key=lambda item: fmean(chain(*item[1].values())))
-        words = ", ".join(f"`{option}={value}`" for option, value in json.loads(best).items())
-        rows.append((per_task, words, *(mean_and_spread(runs[memory]) for memory in memories)))
+        means = {words: summarize(chain(*runs.values())) for words, runs in settings.items()}
+        best = max(means, key=lambda words: value.mean if (value := means[words]) else 0.0)
+        rows.append([str(per_task), best, *(over_runs(settings[best][memory]) for memory in memories)])
     tried = max(map(len, found.values()))
-    return f"{heading}; the best of {tried} settings:\n\n" + table(("S", "setting", *map(column, memories)), rows)
+    return f"{heading}; the best of {tried} settings:\n\n" + table(["S", "setting"], rows, map(column, memories))
 
 
 def cost(name: str) -> str:
@@ -150,22 +153,12 @@ def column(memory: int) -> str:
     return f"M = {memory}" if memory else "without a memory"
 
 
-def mean_and_spread(values: Sequence[float]) -> str:
-    match len(values):
-        case 0:
-            return HOLE
-        case 1:
-            return f"{values[0]:.1f} (one run)"
-        case count:
-            return f"{fmean(values):.1f} ± {pstdev(values):.1f} ({count} runs)"
+def over_runs(numbers: Sequence[float | None]) -> str:
+    """Mean and standard deviation, and the number of runs."""
+    value = summarize(numbers)
+    return f"{value} ({'one run' if value.runs == 1 else f'{value.runs} runs'})" if value else HOLE
 
 
-def read(path: Path, method: str) -> list[dict[str, str]]:
-    """The rows of a method in a CSV file; none where there is no file."""
-    lines = path.read_text().splitlines() if path.exists() else []
-    return [row for row in csv.DictReader(lines) if row["method"] == method]
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+def table(names: Sequence[str], rows: Sequence[Sequence[str]], columns: Iterable[str] = ()) -> str:
+    heading = {"": list(columns)}
+    return render(Table("", names, heading, rows), "markdown")

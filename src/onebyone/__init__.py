@@ -19,6 +19,7 @@ from onebyone.streams import blurry, class_incremental, gaussian, iid, returning
 
 if TYPE_CHECKING:
     from onebyone.estimator import OnlineClassifier as OnlineClassifier
+    from onebyone.runs.results import read_results as read_results
 
 __version__ = "0.1.0"
 
@@ -48,4 +49,8 @@ def __getattr__(name: str) -> Any:
         except ImportError as error:
             raise ImportError(f"OnlineClassifier needs more ({error}); pip install 'onebyone[estimator]'") from error
         return OnlineClassifier
+    if name == "read_results":  # learning from arrays does not need runs
+        from onebyone.runs.results import read_results
+
+        return read_results
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,14 +15,16 @@ from onebyone.cli.output import Answer
 from onebyone.cli.sweep_view import watch
 from onebyone.errors import UsageError
 from onebyone.files import whole
-from onebyone.paper import comparison, records
-from onebyone.paper.comparison import Grid
+from onebyone.paper import records
+from onebyone.paper.comparison import PaperTable
 from onebyone.paper.printed import BEYOND, TITLES, Part, rank
-from onebyone.paper.records import Record, Records
+from onebyone.paper.records import Records, cell_name
 from onebyone.paper.report import check_page, markdown, publish
 from onebyone.paper.reproduce import EVERYTHING, TARGETS, collect, parts_of, protocols_of, reproduce
 from onebyone.paper.study import Study, read_tried
 from onebyone.runs.job import Failed
+from onebyone.runs.results import Record
+from onebyone.runs.table import render
 from onebyone.runs.winners import winners_in
 
 
@@ -100,17 +102,17 @@ def reproduce_command(
     _say(replaced)
     parts = found.with_own(parts)
     study = Study(found.of(parts), parts, protocols, command=command, tried=read_tried((from_ or out) / "tried.yaml"))
-    grids = (*study.grids, *study.ends, *study.beyond)
+    tables = (*study.tables, *study.ends, *study.beyond)
     publish(study, page)
     return Answer(
-        {"tables": [_table_data(grid) for grid in grids], "page": page, "failed": sorted(failed)},
-        "\n".join(f"{comparison.text(grid)}\n" for grid in grids),
+        {"tables": [_table_data(table) for table in tables], "page": page, "failed": sorted(failed)},
+        "\n".join(f"{render(table.table())}\n" for table in tables),
         f"The page: {page}" + (" (QUICK: its numbers mean nothing)" if quick else ""),
         f"{len(failed)} runs failed, see error.txt in {', '.join(failed)}" if failed else "",
     )
 
 
-def _table_data(grid: Grid) -> dict[str, Any]:
+def _table_data(table: PaperTable) -> dict[str, Any]:
     """A table for JSON: every number, the paper's and ours, and the verdict."""
     cells = [
         {
@@ -120,15 +122,15 @@ def _table_data(grid: Grid) -> dict[str, Any]:
             "ours": cell.ours,
             "verdict": cell.verdict,
         }
-        for row in grid.rows.values()
+        for row in table.rows.values()
         for cell in row
     ]
     return {
-        "part": grid.part.name,
-        "dataset": grid.part.dataset,
-        "classes_per_task": grid.classes_per_task,
-        "protocol": grid.protocol,
-        "metric": grid.metric,
+        "part": table.part.name,
+        "dataset": table.part.dataset,
+        "classes_per_task": table.classes_per_task,
+        "protocol": table.protocol,
+        "metric": table.metric,
         "cells": cells,
     }
 
@@ -180,7 +182,7 @@ def _runs_nothing(**options: object) -> None:
 def _say(replaced: Sequence[Record]) -> None:
     """A cell has one setting and a seed one run, so that newer ones replace what is on record: not without a word."""
     if replaced:
-        places = "; ".join(dict.fromkeys(row.place for row in replaced))
+        places = "; ".join(dict.fromkeys(map(cell_name, replaced)))
         print(f"onebyone: replaced {len(replaced)} of the runs on record: {places}", file=sys.stderr)
 
 
@@ -188,16 +190,19 @@ def _shown(found: Records) -> tuple[Part, ...]:
     """All of the paper, and what goes beyond it, as far as there is any; of quick runs if there are no others."""
     small = not found.of((*parts_of("all"), *parts_of("beyond"))).rows
     paper = parts_of("all", small) if found.of(parts_of("all", small)).rows else ()
-    further = [part for part in parts_of("beyond", small) if any(r.method in BEYOND for r in found.of([part]).rows)]
+    further = [
+        part for part in parts_of("beyond", small) if any(r.config["method"] in BEYOND for r in found.of([part]))
+    ]
     return (*paper, *further)
 
 
 def _again(found: Records, parts: Sequence[Part], target: str, protocol: str) -> str:
     """What makes these parts again: the paper's, and of what goes beyond it the methods that are there."""
     paper = [part for part in parts if not part.beyond]
-    further = {row.method for row in set(found.of(parts).rows) - set(found.of(paper).rows)} & set(TITLES)
-    own = {row.method for row in found.of(parts).rows} - set(TITLES)
-    seeds, quick = max(row.seed for row in found.of(parts).rows) + 1, parts[0].is_quick
+    shown = found.of(parts)
+    further = {method for _, _, method, *_ in shown.cells.keys() - found.of(paper).cells.keys()} & set(TITLES)
+    own = {row.config["method"] for row in shown} - set(TITLES)
+    seeds, quick = max(row.config["seed"] for row in shown) + 1, parts[0].is_quick
     lines = [_command(target, protocol, seeds, quick)] if paper else []
     if further:
         lines.append(_command("beyond", protocol, seeds, quick, sorted(further, key=rank)))

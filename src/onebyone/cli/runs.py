@@ -23,8 +23,9 @@ from onebyone.runs import RunConfig, run
 from onebyone.runs.folder import find_folder
 from onebyone.runs.grid import read_grid
 from onebyone.runs.job import Failed
+from onebyone.runs.results import read_results
 from onebyone.runs.sweep import sweep
-from onebyone.runs.table import read_results, render, tabulate
+from onebyone.runs.table import tabulate
 
 
 @with_config(after={"data_dir": "dataset", "out": "device", "set_": "out"})
@@ -159,7 +160,7 @@ def table_command(
     row_fields, column_fields = ([name.strip() for name in text.split(",") if name.strip()] for text in (rows, columns))
     table = tabulate(read_results(folder), row_fields, column_fields, metric)
     width = shutil.get_terminal_size().columns if out is None and sys.stdout.isatty() else None
-    text = render(table, format, width)
+    text = table.render(format, width)
     if table.warning and not silent():
         print(f"onebyone: {table.warning}", file=sys.stderr)
     if out is not None:

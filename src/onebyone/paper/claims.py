@@ -12,11 +12,11 @@ from onebyone.paper.printed import (
     OURS,
     TITLES,
     Part,
-    Value,
     methods_of,
     printed,
 )
 from onebyone.paper.records import Records
+from onebyone.runs.results import Value
 
 ALL = (5, 20, 50, 100)
 CLOSE = 6.0  # points: what the text calls close in table 2 is up to 5.7 behind

@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's: a verdict for every cell, and tables as text, Markdown and LaTeX."""
+"""Our numbers beside the paper's: a verdict for every cell, and the tables to print."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 
-from onebyone.paper.printed import Part, Value, printed
+from onebyone.paper.printed import Part, printed
 from onebyone.paper.records import Records
+from onebyone.runs.results import Value
+from onebyone.runs.table import EMPTY, Table
 
 METRICS = {"accuracy": 1, "forgetting": -1}  # and whether more is better
 HOLE = "…"  # a cell whose runs are still to be made
@@ -52,8 +54,8 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Grid:
-    """One metric of one table in one protocol: a row of cells for each method."""
+class PaperTable:
+    """One metric of one table in one protocol: a row of cells per method."""
 
     part: Part
     classes_per_task: int
@@ -81,16 +83,34 @@ class Grid:
     def columns(self) -> list[str]:
         return [self.part.column(memory) for memory in self.part.memories]
 
-    @property
-    def head(self) -> list[str]:
-        return ["method", *([COSTS] if self.costs else []), *self.columns]
+    def table(self, style: str = "short") -> Table:
+        """The texts to print.
 
-    def lead(self, title: str) -> list[str]:
-        """What stands before the numbers of a method."""
-        return [title, *([self.costs[title]] if self.costs else [])]
+        ``short`` shows our number, the difference to the paper and the verdict; ``full`` the paper's number instead of
+        the difference; ``apart`` only numbers, with the paper's in a row of their own.
+        """
+        rows = []
+        for title, row in self.rows.items():
+            names = [title, *([self.costs[title]] if self.costs else [])]
+            rows.append([*names, *(self._text(cell, style) for cell in row)])
+            if style == "apart" and self.part.is_table:
+                rows.append(["paper", *names[2:], *(str(cell.paper or EMPTY) for cell in row)])
+        return Table(self.title, ["method", *([COSTS] if self.costs else [])], {"": self.columns}, rows)
+
+    def _text(self, cell: Cell, style: str) -> str:
+        """Our number, with the number of its seeds if other cells have more, and what is shown beside it."""
+        if cell.ours is None:
+            text = SIGNS[cell.verdict] or EMPTY
+        else:
+            few = f", {cell.ours.runs} of {self.seeds} seeds" if cell.ours.runs < self.seeds else ""
+            text = f"{cell.ours}{few}"
+        sign = f" {SIGNS[cell.verdict]}" if cell.difference is not None else ""
+        if style == "full":
+            return text + (f" (paper {cell.paper})" if cell.paper else "") + sign
+        return f"{text} ({cell.difference:+.1f}{sign})" if style == "short" and sign else text
 
 
-def grids(records: Records, part: Part, protocol: str) -> Iterator[Grid]:
+def tables(records: Records, part: Part, protocol: str) -> Iterator[PaperTable]:
     """Accuracy and forgetting of a table.
 
     Beyond the paper, methods without runs are left out, and the others go by what a sample costs them.
@@ -117,7 +137,7 @@ def grids(records: Records, part: Part, protocol: str) -> Iterator[Grid]:
             if all(row[0].method in multiples for row in rows.values()):
                 rows = dict(sorted(rows.items(), key=lambda item: multiples[item[1][0].method]))
                 costs = {title: _range(*multiples[row[0].method]) for title, row in rows.items()}
-        yield Grid(part, classes, protocol, metric, rows, costs)
+        yield PaperTable(part, classes, protocol, metric, rows, costs)
 
 
 def _multiples(records: Records, part: Part, protocol: str, classes: int) -> dict[str, tuple[float, float]]:
@@ -135,60 +155,3 @@ def _multiples(records: Records, part: Part, protocol: str, classes: int) -> dic
 def _range(low: float, high: float) -> str:
     least, most = f"{low:.2f}", f"{high:.2f}"
     return least if least == most else f"{least} to {most}"
-
-
-def text(grid: Grid) -> str:
-    """For a terminal: ours, the difference to the paper, and the verdict; holes marked."""
-    lines = [["", *grid.head[1:]]]
-    lines += [[*grid.lead(title), *(_short(cell, grid.seeds) for cell in row)] for title, row in grid.rows.items()]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rows = ("  ".join(item.ljust(width) for item, width in zip(line, widths, strict=True)).rstrip() for line in lines)
-    return "\n".join([grid.title, *rows])
-
-
-def _short(cell: Cell, seeds: int) -> str:
-    beside = "" if cell.difference is None else f" ({cell.difference:+.1f} {SIGNS[cell.verdict]})"
-    return f"{_ours(cell, seeds)}{beside}"
-
-
-def _ours(cell: Cell, seeds: int) -> str:
-    """Our number, and how many seeds it has if other cells of its table have more."""
-    if cell.ours is None:
-        return SIGNS[cell.verdict] or "–"
-    return f"{cell.ours}" + (f", {cell.ours.runs} of {seeds} seeds" if cell.ours.runs < seeds else "")
-
-
-def markdown(grid: Grid) -> str:
-    """Ours, the paper's in brackets, and the verdict."""
-    lines = [grid.head, ["---"] * len(grid.head)]
-    for title, row in grid.rows.items():
-        lines.append([*grid.lead(title), *(_whole(cell, grid.seeds) for cell in row)])
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
-def _whole(cell: Cell, seeds: int) -> str:
-    paper = f" (paper {cell.paper})" if cell.paper else ""
-    sign = f" {SIGNS[cell.verdict]}" if cell.difference is not None else ""
-    return f"{_ours(cell, seeds)}{paper}{sign}"
-
-
-def latex(grid: Grid) -> str:
-    """For a paper: ours above the paper's, in the tabular of booktabs."""
-
-    def value(text: str) -> str:
-        return "--" if text in (HOLE, "–") else text.replace("±", "$\\pm$")
-
-    head = " & ".join(["", *(column.replace("M = ", "$M$ = ") for column in grid.head[1:])])
-    lines = [
-        f"% {grid.title}" + ("; first ours, below it the paper's" if grid.part.is_table else ""),
-        f"\\begin{{tabular}}{{l{'r' * len(grid.head[1:])}}}",
-        "\\toprule",
-        f"{head} \\\\",
-        "\\midrule",
-    ]
-    for title, row in grid.rows.items():
-        lines.append(" & ".join([*grid.lead(title), *(value(_ours(cell, grid.seeds)) for cell in row)]) + " \\\\")
-        if grid.part.is_table:
-            printed_row = ["\\quad\\small paper", *(f"\\small {value(str(cell.paper or HOLE))}" for cell in row)]
-            lines.append(" & ".join(printed_row) + " \\\\")
-    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean, pstdev
 from typing import Literal
 from zlib import crc32
 
 from onebyone.data.cifar import CIFAR10
-from onebyone.paper.printed import Part, Value, printed
+from onebyone.paper.printed import Part, printed
 from onebyone.paper.records import Records
+from onebyone.runs.results import Value, summarize
 
 
 # Told apart by people who see few colours, and by mark and dash where there are none (Okabe and Ito; Tol for two).
@@ -122,14 +122,11 @@ def anytime(records: Records, place: Place) -> Panel:
     lines = []
     for method in place.part.methods(place.classes_per_task):
         runs = records.runs(place.protocol, place.part.dataset, method, place.classes_per_task, place.memory_per_class)
-        points = [
-            [100 * point for point in after if point is not None]
-            for after in zip(*(run.anytime for run in runs), strict=True)
-        ]
+        points = _per_position([100 * point for point in run.anytime] for run in runs)
         if points:
             arrived = tuple(place.classes_per_task * (task + 1.0) for task in range(len(points)))
-            middle, spread = tuple(map(fmean, points)), tuple(map(pstdev, points))
-            lines.append(Line(method, "curve", arrived, middle, spread))
+            known = [point for point in points if point is not None]  # a curve has no gaps
+            lines.append(Line(method, "curve", arrived, tuple(p.mean for p in known), tuple(p.std for p in known)))
     title = f"{place.stream}, M = {place.memory_per_class}"
     return Panel(title, "classes met so far", "accuracy on them, %", tuple(lines))
 
@@ -180,16 +177,19 @@ def by_class(records: Records, place: Place) -> Heat:
     rows, values = [], []
     for method in place.part.methods(place.classes_per_task):
         runs = records.runs(place.protocol, place.part.dataset, method, place.classes_per_task, place.memory_per_class)
-        columns = list(zip(*(run.class_accuracy for run in runs), strict=True))
+        columns = _per_position(run.class_accuracy for run in runs)
         if columns:
             rows.append(method)
-            values.append(
-                tuple(None if None in seeds else 100 * fmean(s for s in seeds if s is not None) for seeds in columns)
-            )
+            values.append(tuple(100 * value.mean if value else None for value in columns))
     number = len(values[0]) if values else 0
     names = CIFAR10.classes if number == len(CIFAR10.classes) else tuple(map(str, range(number)))
     title = f"{place.stream}, M = {place.memory_per_class}"
     return Heat(title, "class, in order of arrival", names, tuple(rows), tuple(values))
+
+
+def _per_position(curves: Iterable[Sequence[float | None]]) -> list[Value | None]:
+    """Mean and standard deviation over runs, at each position of their curves."""
+    return [summarize(position) for position in zip(*curves, strict=True)]
 
 
 def places(parts: Iterable[Part], dataset: str, protocol: str) -> list[list[Place]]:

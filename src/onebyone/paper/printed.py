@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from onebyone.runs.results import Value
+
 # Typed from the paper's source; the curves of figures are not printed there.
 FILE = Path(__file__).with_name("paper.csv")
 
@@ -48,18 +50,6 @@ TITLES = Titles(MORE_CLASSES | BEYOND)
 BYTES = {"cifar10": 10 * 3072, "cifar100": 100 * 3072}  # of one image of every class
 NOT_INCREMENTAL = "iid"  # all classes at once: a ceiling, not a rival
 OURS = ("supbyol", "ccp")  # the methods the paper proposes
-
-
-@dataclass(frozen=True)
-class Value:
-    """A mean over runs in per cent, with its standard deviation."""
-
-    mean: float
-    std: float
-    runs: int
-
-    def __str__(self) -> str:
-        return f"{self.mean:.1f} ± {self.std:.1f}" if self.runs > 1 else f"{self.mean:.1f}"
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,12 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.files import whole
 from onebyone.paper import comparison, pictures
-from onebyone.paper.comparison import Grid
+from onebyone.paper.comparison import PaperTable
 from onebyone.paper.figures import COLOURS
 from onebyone.paper.interactive import chart
 from onebyone.paper.printed import TITLES, rank
 from onebyone.paper.study import Study
+from onebyone.runs.table import render
 
 TEMPLATES = Path(__file__).with_name("templates")
 DATASETS = {"cifar10": "Split CIFAR-10", "cifar100": "Split CIFAR-100"}
@@ -65,10 +66,10 @@ def publish(study: Study, page: Path) -> None:
     with whole(page) as place:
         place.write_text(html(study), encoding="utf-8")
     folder = page.with_suffix("")
-    for grid in (*study.grids, *study.ends, *study.beyond):
-        name = grid.part.name if grid.part.is_table else f"{grid.part.name}-s{grid.classes_per_task}"
-        with whole(folder / f"{name}-{grid.metric}-{grid.protocol}.tex") as place:
-            place.write_text(comparison.latex(grid))
+    for table in (*study.tables, *study.ends, *study.beyond):
+        name = table.part.name if table.part.is_table else f"{table.part.name}-s{table.classes_per_task}"
+        with whole(folder / f"{name}-{table.metric}-{table.protocol}.tex") as place:
+            place.write_text(render(table.table("apart"), "latex") + "\n")
     for section, by_dataset in study.drawings.items():
         for dataset, by_protocol in by_dataset.items():
             for protocol, by_memory in by_protocol.items():
@@ -94,7 +95,7 @@ def html(study: Study) -> str:
         }
         for section, by_dataset in study.drawings.items()
     }
-    shown = sorted({row.method for row in study.records.rows}, key=rank)
+    shown = sorted({row.config["method"] for row in study.records}, key=rank)
     return _fill(
         "report.html",
         study,
@@ -109,7 +110,7 @@ def html(study: Study) -> str:
 
 def markdown(study: Study) -> str:
     """The findings for the documentation: claims first, in plain words; then tables; then every miss."""
-    return _fill("reproduction.md", study, table=comparison.markdown)
+    return _fill("reproduction.md", study, render=render)
 
 
 def _fill(template: str, study: Study, **more: Any) -> str:
@@ -128,9 +129,9 @@ def _fill(template: str, study: Study, **more: Any) -> str:
     )
 
 
-def _over(grids: Sequence[Grid]) -> str:
+def _over(tables: Sequence[PaperTable]) -> str:
     """What the numbers of some tables are taken over: as many seeds as the fullest cell has."""
-    seeds = max((grid.seeds for grid in grids), default=0)
+    seeds = max((table.seeds for table in tables), default=0)
     spread = f", mean ± standard deviation (with the number of runs as divisor) over {seeds} seeds"
     return {0: "", 1: ", of one seed"}.get(seeds, spread)
 

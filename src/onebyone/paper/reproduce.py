@@ -12,9 +12,11 @@ from onebyone.evaluation import Result
 from onebyone.methods import find
 from onebyone.paper import records
 from onebyone.paper.printed import FURTHER, PARTS, Part, bare_name, quick
-from onebyone.paper.records import PROTOCOLS, Record, Records
+from onebyone.paper.records import Records
 from onebyone.runs.config import RunConfig
 from onebyone.runs.job import Failed
+from onebyone.runs.record_files import PROTOCOLS
+from onebyone.runs.results import Record
 from onebyone.runs.run import RESULT
 from onebyone.runs.sweep import SweepListener, sweep
 from onebyone.runs.winners import Winner, winner

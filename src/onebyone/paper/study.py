@@ -12,10 +12,11 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.paper import claims, comparison, figures
 from onebyone.paper.claims import CLAIMS, Claim, Finding
-from onebyone.paper.comparison import Cell, Grid
+from onebyone.paper.comparison import Cell, PaperTable
 from onebyone.paper.figures import Drawing
 from onebyone.paper.printed import Part
-from onebyone.paper.records import Records, default_options
+from onebyone.paper.records import Records
+from onebyone.runs.record_files import default_options, settings
 
 FIGURES = ("anytime", "tradeoff", "bytes", "flops", "classes")
 
@@ -35,51 +36,51 @@ class Study:
         return any(part.is_quick for part in self.parts)
 
     @cached_property
-    def grids(self) -> list[Grid]:
+    def tables(self) -> list[PaperTable]:
         """The paper's tables: by part, protocol and metric."""
-        return self._grids(part for part in self.parts if part.is_table)
+        return self._tables(part for part in self.parts if part.is_table)
 
     @cached_property
-    def ends(self) -> list[Grid]:
+    def ends(self) -> list[PaperTable]:
         """Where the curves of the figures end, which the paper does not print as numbers: all M in one table."""
         curves = [part for part in self.parts if not part.is_table and not part.beyond]
         if not curves:
             return []
         title = f"{curves[0].title.rpartition(', ')[0]}, at the end of the stream"
         memories = tuple(sorted(memory for part in curves for memory in part.memories))
-        return self._grids([replace(curves[0], title=title, memories=memories)])
+        return self._tables([replace(curves[0], title=title, memories=memories)])
 
     @cached_property
-    def beyond(self) -> list[Grid]:
+    def beyond(self) -> list[PaperTable]:
         """The tables at equal bytes, as far as there is something in them."""
-        return [grid for grid in self._grids(part for part in self.parts if part.beyond) if grid.rows]
+        return [table for table in self._tables(part for part in self.parts if part.beyond) if table.rows]
 
     @property
     def compares_costs(self) -> bool:
         """Whether the tables beyond the paper say what a sample costs: a multiple of what it costs ER."""
-        return any(grid.costs for grid in self.beyond)
+        return any(table.costs for table in self.beyond)
 
-    def _grids(self, parts: Iterable[Part]) -> list[Grid]:
+    def _tables(self, parts: Iterable[Part]) -> list[PaperTable]:
         return [
-            grid
+            table
             for part in parts
             for protocol in self.protocols
             if part.compares_in(protocol)
-            for grid in comparison.grids(self.records, part, protocol)
+            for table in comparison.tables(self.records, part, protocol)
         ]
 
     @property
     def tally(self) -> dict[str, Counter[str]]:
         """How many cells with a printed number came out how, by protocol."""
         found: dict[str, Counter[str]] = {protocol: Counter() for protocol in self.protocols}
-        for grid in self.grids:
-            found[grid.protocol].update(cell.verdict for row in grid.rows.values() for cell in row if cell.paper)
+        for table in self.tables:
+            found[table.protocol].update(cell.verdict for row in table.rows.values() for cell in row if cell.paper)
         return found
 
     @property
     def has_single_runs(self) -> bool:
         """Whether some verdict is about a cell of one seed, which has no spread of its own."""
-        cells = (cell for grid in self.grids for row in grid.rows.values() for cell in row)
+        cells = (cell for table in self.tables for row in table.rows.values() for cell in row)
         return any(cell.paper and cell.ours and cell.ours.runs == 1 for cell in cells)
 
     @property
@@ -111,21 +112,21 @@ class Study:
         return groups
 
     @property
-    def misses(self) -> list[tuple[Grid, Cell, str]]:
+    def misses(self) -> list[tuple[PaperTable, Cell, str]]:
         """The cells that miss, each with what was tried."""
         return [
-            (grid, cell, self.what_was_tried(grid, cell))
-            for grid in self.grids
-            for row in grid.rows.values()
+            (table, cell, self.what_was_tried(table, cell))
+            for table in self.tables
+            for row in table.rows.values()
             for cell in row
             if cell.verdict == "missed"
         ]
 
-    def what_was_tried(self, grid: Grid, cell: Cell) -> str:
+    def what_was_tried(self, table: PaperTable, cell: Cell) -> str:
         place = {
-            "protocol": grid.protocol,
+            "protocol": table.protocol,
             "method": cell.method,
-            "classes_per_task": grid.classes_per_task,
+            "classes_per_task": table.classes_per_task,
             "memory_per_class": cell.memory_per_class,
             "metric": cell.metric,
         }
@@ -137,18 +138,16 @@ class Study:
     @property
     def settings(self) -> list[dict[str, Any]]:
         """Every setting in use: what differs from the method's defaults, and the rest."""
-        seen = {}
-        for row in self.records.rows:
-            if row.settings not in seen:
-                settings = self.records.settings[row.settings]
-                defaults = default_options(row.method)
-                options: dict[str, Any] = settings["options"]
-                changed = {name: value for name, value in options.items() if value != defaults.get(name)}
-                rest = {name: value for name, value in options.items() if name not in changed}
-                others = {
-                    name: value for name, value in settings.items() if name not in ("options", "method", "dataset")
-                }
-                seen[row.settings] = {"row": row, "changed": changed, "rest": rest | others}
+        seen: dict[str, dict[str, Any]] = {}
+        for cell, rows in self.records.cells.items():
+            found = settings(rows[0].config)
+            options: dict[str, Any] = found.pop("options")
+            name, dataset = found.pop("method"), found.pop("dataset")
+            defaults = default_options(name)
+            changed = {name: value for name, value in options.items() if value != defaults.get(name)}
+            rest = {name: value for name, value in options.items() if name not in changed} | found
+            names = {"method": name, "dataset": dataset, "protocol": cell[0], "hash": self.records.set_to[cell]}
+            seen.setdefault(names["hash"], names | found | {"changed": changed, "rest": rest})
         return list(seen.values())
 
     @cached_property

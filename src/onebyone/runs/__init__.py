@@ -1,6 +1,7 @@
 """From a configuration to a result folder."""
 
 from onebyone.runs.config import RunConfig
+from onebyone.runs.results import Results, read_results
 from onebyone.runs.run import Listener, run
 
-__all__ = ["Listener", "RunConfig", "run"]
+__all__ = ["Listener", "Results", "RunConfig", "read_results", "run"]

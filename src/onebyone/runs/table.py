@@ -1,136 +1,60 @@
-"""From result folders to a table: means and spreads over seeds, and nothing averaged that is not said."""
+"""Tables: one type and one renderer for every table that is printed, and the table of a metric over runs."""
 
 from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from statistics import fmean, pstdev
 from typing import Any
 
 from onebyone.errors import UsageError, unknown
-from onebyone.evaluation import Cost, Metrics, Result
 from onebyone.methods import methods
-from onebyone.runs.config import short_hash
-from onebyone.runs.run import RESULT
+from onebyone.runs.results import FRACTIONS, METRICS, Record, Results, summarize
 
-FRACTIONS = (*(item.name for item in fields(Metrics) if item.name != "anytime"), "prequential")
-METRICS = (*FRACTIONS, *(f"cost.{item.name}" for item in fields(Cost)), "seconds.training", "seconds.evaluation")
 EMPTY = "–"
 Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
 class Table:
-    """The values of one metric, by the fields that name its rows and its columns."""
+    """The texts of a table.
 
-    metric: str
-    rows: tuple[str, ...]
-    columns: tuple[str, ...]
-    row_keys: list[Key]
-    column_keys: list[Key]
-    cells: dict[tuple[Key, Key], list[float | None]]  # a value for each run; no runs, no cell
-    mixed: tuple[str, ...]  # fields other than the seed that differ between the runs of a cell
-
-    @property
-    def warning(self) -> str:
-        """What was averaged besides seeds, in a sentence; empty if nothing was."""
-        if not self.mixed:
-            return ""
-        return f"averaged over runs that differ in {', '.join(self.mixed)}; name these in --rows or --columns"
-
-    @property
-    def title(self) -> str:
-        counts = self.counts
-        unit = " in per cent" if self.metric in FRACTIONS else ""
-        each = f"{counts[0]} run{'s' * (counts[0] > 1)} a cell" if len(counts) == 1 else "n runs a cell"
-        return f"{self.metric}{unit}, mean ± standard deviation, {each}"
-
-    @property
-    def counts(self) -> list[int]:
-        return sorted({len(values) for values in self.cells.values()})
-
-    def to_data(self) -> dict[str, Any]:
-        """For JSON: a list of cells, each with its fields, mean, standard deviation and number of runs."""
-        cells = []
-        for (row, column), values in self.cells.items():
-            mean, std = _summary(values) or (None, None)
-            fields_of_cell = dict(zip((*self.rows, *self.columns), (*row, *column), strict=True))
-            cells.append(fields_of_cell | {"mean": mean, "std": std, "n": len(values)})
-        return {"metric": self.metric, "cells": cells, "averaged_over": list(self.mixed)}
-
-    def text(self, row: Key, column: Key) -> str:
-        """A cell for people."""
-        values = self.cells.get((row, column))
-        if values is None:
-            return EMPTY
-        count = f" (n={len(values)})" if len(self.counts) > 1 else ""
-        found = _summary(values)
-        if found is None:
-            return f"n/a{count}"
-        scale, form = (100, ".1f") if self.metric in FRACTIONS else (1, ".4g")
-        middle, spread = (format(scale * value, form) for value in found)
-        return f"{middle} ± {spread}{count}" if len(values) > 1 else f"{middle}{count}"  # one run has no spread
-
-
-def read_results(folder: Path) -> list[Result]:
-    """Every result below a folder; a run that lies there twice is one."""
-    results = [Result.read(path) for path in sorted(folder.rglob(RESULT))]
-    if not results:
-        raise UsageError(f"there is no {RESULT} below {folder}; give the folder of a sweep or of runs")
-    return list({short_hash(result.config): result for result in results}.values())
-
-
-def tabulate(results: Iterable[Result], rows: Sequence[str], columns: Sequence[str], metric: str = "accuracy") -> Table:
-    """Group results by fields of their configurations or of the options of their methods.
-
-    >>> from onebyone.runs import RunConfig, run
-    >>> results = [run(RunConfig(method="finetune", batch_size=200, seed=seed)) for seed in (0, 1)]
-    >>> table = tabulate(results, rows=["method"], columns=["classes_per_task"], metric="cost.memory_bytes")
-    >>> print(render(table))
-    cost.memory_bytes, mean ± standard deviation, 2 runs a cell
-    classes_per_task      1
-    method
-    finetune          0 ± 0
+    ``names`` are the headings of the first columns, which name the rows. ``heading`` has the lines above the other
+    columns: a text per column, by the name of the line. A line without a name stands beside ``names``.
     """
-    if not rows:
-        raise UsageError("no field names the rows; use for example --rows method")
-    runs = [(_flat(result), result) for result in results]
-    known = {name for flat, _ in runs for name in flat}
-    for name in (*rows, *columns):
-        if name not in known:
-            raise unknown("field", name, known)
-    if metric not in METRICS:
-        raise unknown("metric", metric, METRICS)
-    groups: dict[tuple[Key, Key], list[tuple[dict[str, Any], Result]]] = {}
-    for flat, result in runs:
-        row, column = (tuple(flat.get(name) for name in names) for names in (rows, columns))
-        groups.setdefault((row, column), []).append((flat, result))
-    # A field that only some runs of a cell have is one of their method's, and the method is named itself.
-    mixed = {
-        name
-        for group in groups.values()
-        for name in known - {"seed"}
-        if len({flat[name] for flat, _ in group if name in flat}) > 1
-    }
-    return Table(
-        metric=metric,
-        rows=tuple(rows),
-        columns=tuple(columns),
-        row_keys=_ordered({row for row, _ in groups}, rows),
-        column_keys=_ordered({column for _, column in groups}, columns),
-        cells={place: [_value(result, metric) for _, result in group] for place, group in groups.items()},
-        mixed=tuple(sorted(mixed)),
-    )
+
+    title: str
+    names: Sequence[str]
+    heading: Mapping[str, Sequence[str]]
+    rows: Sequence[Sequence[str]]
+
+    @property
+    def head(self) -> list[list[str]]:
+        """The lines above the rows."""
+        blank = [""] * (len(self.names) - 1)
+        lines = [[name, *blank, *texts] for name, texts in self.heading.items() if name]
+        width = len(next(iter(self.heading.values()), ()))
+        return [*lines, [*self.names, *self.heading.get("", [""] * width)]]
+
+    @property
+    def columns(self) -> list[str]:
+        """The heading in one line."""
+        lines = [[f"{name}={text}" if name else text for text in texts] for name, texts in self.heading.items()]
+        return [*self.names, *(", ".join(texts) for texts in zip(*lines, strict=True))]
 
 
 def render(table: Table, format: str = "terminal", width: int | None = None) -> str:
-    """A table as text: ``terminal``, ``markdown``, ``csv`` (a line for each cell, plain numbers) or ``latex``.
+    """A table as text: ``terminal``, ``markdown``, ``csv`` or ``latex``.
 
-    On a terminal of this ``width``, columns that have no room go below the others.
+    In a terminal of this ``width``, columns that do not fit go below the others.
+
+    >>> table = Table("Accuracy", ["method"], {"": ["M = 5", "M = 20"]}, [["er", "20.1", "35.0"]])
+    >>> print(render(table))
+    Accuracy
+    method  M = 5  M = 20
+    er       20.1    35.0
     """
     formats: dict[str, Callable[[Table], str]] = {
         "terminal": partial(_terminal, width=width),
@@ -144,17 +68,17 @@ def render(table: Table, format: str = "terminal", width: int | None = None) -> 
 
 
 def _terminal(table: Table, width: int | None) -> str:
-    columns = [list(texts) for texts in zip(*_grid(table, heading=True), strict=True)]
-    columns = [_aligned(texts, left=place < len(table.rows)) for place, texts in enumerate(columns)]
-    stub, rest = columns[: len(table.rows)], columns[len(table.rows) :]
-    blocks = [stub]
-    for column in rest:
+    left = len(table.names)
+    columns = [list(texts) for texts in zip(*table.head, *table.rows, strict=True)]
+    columns = [_aligned(texts, left=number < left) for number, texts in enumerate(columns)]
+    blocks = [columns[:left]]
+    for column in columns[left:]:
         taken = sum(2 + len(texts[0]) for texts in blocks[-1])
-        if width is not None and taken + len(column[0]) > width and len(blocks[-1]) > len(stub):
-            blocks.append(stub)
+        if width is not None and taken + len(column[0]) > width and len(blocks[-1]) > left:
+            blocks.append(columns[:left])
         blocks[-1] = [*blocks[-1], column]
     parts = ["\n".join("  ".join(line).rstrip() for line in zip(*block, strict=True)) for block in blocks]
-    return table.title + "\n" + "\n\n".join(parts)
+    return (f"{table.title}\n" if table.title else "") + "\n\n".join(parts)
 
 
 def _aligned(texts: Sequence[str], left: bool) -> list[str]:
@@ -163,35 +87,34 @@ def _aligned(texts: Sequence[str], left: bool) -> list[str]:
 
 
 def _markdown(table: Table) -> str:
-    titles = [
-        ", ".join(f"{n}={_show(v)}" for n, v in zip(table.columns, key, strict=True)) for key in table.column_keys
-    ]
-    head = [*table.rows, *(title or table.metric for title in titles)]
-    rule = ["---"] * len(table.rows) + ["--:"] * len(titles)
-    lines = [head, rule, *_grid(table)]
-    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
+    columns = table.columns
+    rule = ["---"] * len(table.names) + ["--:"] * (len(columns) - len(table.names))
+    lines = [columns, rule, *table.rows]
+    return "\n".join(
+        "| " + " | ".join(_in_one_line(text).replace("|", "\\|") for text in line) + " |" for line in lines
+    )
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split("\n"))
 
 
 def _csv(table: Table) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*table.rows, *table.columns, "mean", "std", "n"])
-    for row in table.row_keys:
-        for column in table.column_keys:
-            values = table.cells.get((row, column), [])
-            writer.writerow([*row, *column, *(_summary(values) or ("", "")), len(values)])
+    writer.writerow(table.columns)
+    writer.writerows(table.rows)
     return text.getvalue().rstrip("\n")
 
 
 def _latex(table: Table) -> str:
-    head, body = _grid(table, heading=True)[: -len(table.row_keys)], _grid(table)
     lines = [
-        f"% {table.title}",
-        f"\\begin{{tabular}}{{{'l' * len(table.rows)}{'r' * len(table.column_keys)}}}",
+        f"% {_in_one_line(table.title)}",
+        f"\\begin{{tabular}}{{{'l' * len(table.names)}{'r' * (len(table.columns) - len(table.names))}}}",
         "\\toprule",
-        *(_latex_line(line) for line in head),
+        *map(_latex_line, table.head),
         "\\midrule",
-        *(_latex_line(line) for line in body),
+        *map(_latex_line, table.rows),
         "\\bottomrule",
         "\\end{tabular}",
     ]
@@ -200,6 +123,7 @@ def _latex(table: Table) -> str:
 
 _LATEX = str.maketrans(
     {"\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "±": "$\\pm$", EMPTY: "--"}
+    | {"…": "\\dots{}"}
     | {character: f"\\{character}" for character in "&%$#_{}"}
 )
 
@@ -208,40 +132,123 @@ def _latex_line(texts: Sequence[str]) -> str:
     return " & ".join(text.translate(_LATEX) for text in texts) + " \\\\"
 
 
-def _grid(table: Table, heading: bool = False) -> list[list[str]]:
-    """The texts of all cells, beside what names the rows and, if asked for, under what names the columns."""
-    lines = []
-    if heading:
-        blank = [""] * (len(table.rows) - 1)
-        for place, name in enumerate(table.columns):
-            lines.append([name, *blank, *(_show(key[place]) for key in table.column_keys)])
-        lines.append([*table.rows, *([""] * len(table.column_keys))])
-    return lines + [
-        [*map(_show, row), *(table.text(row, column) for column in table.column_keys)] for row in table.row_keys
-    ]
+@dataclass(frozen=True)
+class Summary:
+    """One metric of many runs, by the fields that name the rows and the columns of a table."""
+
+    metric: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    row_keys: list[Key]
+    column_keys: list[Key]
+    cells: dict[tuple[Key, Key], list[float | None]]  # a number per run; no runs, no cell
+    mixed: tuple[str, ...]  # fields other than the seed that differ between the runs of a cell
+
+    @property
+    def warning(self) -> str:
+        """What was averaged besides seeds, in a sentence; empty if nothing was."""
+        if not self.mixed:
+            return ""
+        return f"averaged over runs that differ in {', '.join(self.mixed)}; name these in rows or columns"
+
+    @property
+    def counts(self) -> list[int]:
+        """The numbers of runs that cells have."""
+        return sorted({len(numbers) for numbers in self.cells.values()})
+
+    @property
+    def title(self) -> str:
+        counts = self.counts
+        unit = " in per cent" if self.metric in FRACTIONS else ""
+        each = f"{counts[0]} run{'s' * (counts[0] > 1)} per cell" if len(counts) == 1 else "n runs per cell"
+        return f"{self.metric}{unit}, mean ± standard deviation, {each}"
+
+    def to_data(self) -> dict[str, Any]:
+        """For JSON: a list of cells, each with its fields, mean, standard deviation and number of runs."""
+        cells = []
+        for (row, column), numbers in self.cells.items():
+            value = summarize(numbers)
+            fields = dict(zip((*self.rows, *self.columns), (*row, *column), strict=True))
+            found = {"mean": value.mean, "std": value.std} if value else {"mean": None, "std": None}
+            cells.append(fields | found | {"n": len(numbers)})
+        return {"metric": self.metric, "cells": cells, "averaged_over": list(self.mixed)}
+
+    def text(self, row: Key, column: Key) -> str:
+        """A cell as text."""
+        numbers = self.cells.get((row, column))
+        if numbers is None:
+            return EMPTY
+        count = f" (n={len(numbers)})" if len(self.counts) > 1 else ""
+        scale, form = (100, ".1f") if self.metric in FRACTIONS else (1, ".4g")
+        value = summarize(number if number is None else scale * number for number in numbers)
+        return f"{value.text(form) if value else 'n/a'}{count}"
+
+    def table(self) -> Table:
+        """The means and standard deviations, in rows and columns."""
+        heading = {name: [_show(key[number]) for key in self.column_keys] for number, name in enumerate(self.columns)}
+        rows = [[*map(_show, row), *(self.text(row, column) for column in self.column_keys)] for row in self.row_keys]
+        return Table(self.title, self.rows, heading or {"": [self.metric]}, rows)
+
+    def plain(self) -> Table:
+        """The same as plain numbers, for other programs: a line per cell."""
+        rows = []
+        for row in self.row_keys:
+            for column in self.column_keys:
+                numbers = self.cells.get((row, column), [])
+                value = summarize(numbers)
+                found = [str(value.mean), str(value.std)] if value else ["", ""]
+                keys = ["" if key is None else str(key) for key in (*row, *column)]
+                rows.append([*keys, *found, str(len(numbers))])
+        return Table(self.title, [*self.rows, *self.columns, "mean", "std", "n"], {}, rows)
+
+    def render(self, format: str = "terminal", width: int | None = None) -> str:
+        """As :func:`render`; ``csv`` has plain numbers and a line per cell."""
+        return render(self.plain() if format == "csv" else self.table(), format, width)
 
 
-def _flat(result: Result) -> dict[str, Any]:
-    left_out = "class-incremental" if result.disjoint else "iid"  # where it is the one that the method has anyway
-    config = {"stream": left_out} | dict(result.config)
-    options: dict[str, Any] = config.pop("options")
-    return config | options
+def tabulate(results: Results, rows: Sequence[str], columns: Sequence[str] = (), metric: str = "accuracy") -> Summary:
+    """Group runs by fields of their configurations or by options of their methods.
 
-
-def _value(result: Result, metric: str) -> float | None:
-    kind, _, name = metric.rpartition(".")
-    value: float | None = result.seconds[name] if kind == "seconds" else getattr(getattr(result, kind, result), name)
-    return value
-
-
-def _summary(values: Sequence[float | None]) -> tuple[float, float] | None:
-    """Mean and population standard deviation; None where a run has no such number."""
-    numbers = [value for value in values if value is not None]
-    return (fmean(numbers), pstdev(numbers)) if numbers and len(numbers) == len(values) else None
+    >>> from onebyone.runs import RunConfig, run
+    >>> runs = [run(RunConfig(method="finetune", batch_size=200, seed=seed)) for seed in (0, 1)]
+    >>> found = tabulate(Results.from_runs(runs), ["method"], ["classes_per_task"], "cost.memory_bytes")
+    >>> print(found.render())
+    cost.memory_bytes, mean ± standard deviation, 2 runs per cell
+    classes_per_task      1
+    method
+    finetune          0 ± 0
+    """
+    if not rows:
+        raise UsageError("rows names no field; name at least one, for example method")
+    for name in (*rows, *columns):
+        if name not in results.names:
+            raise unknown("field", name, results.names)
+    if metric not in METRICS:
+        raise unknown("metric", metric, METRICS)
+    groups: dict[tuple[Key, Key], list[Record]] = {}
+    for record in results:
+        row, column = (tuple(record.fields.get(name) for name in names) for names in (rows, columns))
+        groups.setdefault((row, column), []).append(record)
+    # A field that only some runs of a cell have is an option of their method, and the method itself is named.
+    mixed = {
+        name
+        for group in groups.values()
+        for name in set(results.names) - {"seed"}
+        if len({record.fields[name] for record in group if name in record.fields}) > 1
+    }
+    return Summary(
+        metric=metric,
+        rows=tuple(rows),
+        columns=tuple(columns),
+        row_keys=_ordered({row for row, _ in groups}, rows),
+        column_keys=_ordered({column for _, column in groups}, columns),
+        cells={key: [record.metrics.get(metric) for record in group] for key, group in groups.items()},
+        mixed=tuple(sorted(mixed)),
+    )
 
 
 def _ordered(keys: Iterable[Key], names: Sequence[str]) -> list[Key]:
-    """By value, what has none first; methods as in the paper's tables."""
+    """Keys by value, with a missing value first; methods in the order of the registry."""
     order = list(methods())
 
     def rank(name: str, value: Any) -> tuple[int, Any]:

@@ -1,0 +1,208 @@
+"""Results as rows: one record per run, read from run folders or from CSV files, with one mean over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Any
+
+from onebyone.errors import UsageError, unknown
+from onebyone.evaluation import Cost, Metrics, Result
+from onebyone.runs.config import short_hash
+from onebyone.runs.run import RESULT
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+FRACTIONS = (*(item.name for item in fields(Metrics) if item.name != "anytime"), "prequential")
+METRICS = (*FRACTIONS, *(f"cost.{item.name}" for item in fields(Cost)), "seconds.training", "seconds.evaluation")
+
+
+@dataclass(frozen=True)
+class Value:
+    """A mean over runs, with its standard deviation."""
+
+    mean: float
+    std: float
+    runs: int
+
+    def __str__(self) -> str:
+        return self.text(".1f")
+
+    def text(self, form: str) -> str:
+        """Mean ± standard deviation, each in this format; the mean alone if there is only one run."""
+        return f"{self.mean:{form}} ± {self.std:{form}}" if self.runs > 1 else f"{self.mean:{form}}"
+
+
+def summarize(numbers: Iterable[float | None]) -> Value | None:
+    """Mean and standard deviation over runs (the divisor is the number of runs).
+
+    None if there is no run, or if a run lacks the number.
+
+    >>> print(summarize([50.0, 60.0]))
+    55.0 ± 5.0
+    """
+    found = list(numbers)
+    known = [number for number in found if number is not None]
+    return Value(fmean(known), pstdev(known), len(known)) if known and len(known) == len(found) else None
+
+
+@dataclass(frozen=True)
+class Record:
+    """One run: its configuration, its numbers and the machine it ran on.
+
+    ``config`` is the complete configuration as in result.json. ``metrics`` maps the names in ``METRICS`` to
+    numbers; accuracies are fractions. A record from a CSV file has only the metrics that the file has.
+    """
+
+    config: Mapping[str, Any]
+    metrics: Mapping[str, float | None]
+    anytime: tuple[float, ...]  # accuracy over the classes seen so far, after each task
+    class_accuracy: tuple[float | None, ...]  # at the end of the stream
+    environment: Mapping[str, str]  # name of the device, and versions
+    own_stream: str = "class-incremental"  # the stream of the run if the configuration does not name one
+
+    @classmethod
+    def from_result(cls, result: Result) -> Record:
+        """What a run returns, as a record."""
+        metrics = {name: _number(result, name) for name in METRICS}
+        stream = "class-incremental" if result.disjoint else "iid"
+        return cls(result.config, metrics, result.anytime, result.class_accuracy, result.environment, stream)
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the configuration and the options of the method in one mapping."""
+        config = {"stream": self.own_stream} | dict(self.config)
+        options: dict[str, Any] = config.pop("options")
+        return {name: tuple(v) if isinstance(v, list) else v for name, v in (config | options).items()}
+
+
+def _number(result: Result, metric: str) -> float | None:
+    kind, _, name = metric.rpartition(".")
+    value: float | None = result.seconds[name] if kind == "seconds" else getattr(getattr(result, kind, result), name)
+    return value
+
+
+@dataclass(frozen=True)
+class Results:
+    """The records of some runs.
+
+    >>> from onebyone.runs import RunConfig, run
+    >>> configs = [RunConfig(method="finetune", batch_size=200, seed=seed) for seed in (0, 1)]
+    >>> results = Results.from_runs(run(config) for config in configs)
+    >>> len(results.where(method="finetune")), results.summarize("cost.memory_bytes")
+    (2, Value(mean=0.0, std=0.0, runs=2))
+    """
+
+    rows: tuple[Record, ...] = ()
+
+    @classmethod
+    def from_runs(cls, results: Iterable[Result]) -> Results:
+        """Records of what :func:`onebyone.runs.run` returned."""
+        return cls(tuple(map(Record.from_result, results)))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.rows)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The fields that at least one run has: of its configuration, or options of its method."""
+        return tuple(dict.fromkeys(name for row in self.rows for name in row.fields))
+
+    def where(self, **fields: Any) -> Results:
+        """The runs whose fields have these values.
+
+        Raises
+        ------
+        UsageError
+            No run has a field of this name.
+        """
+        for name in fields:
+            if name not in self.names:
+                raise unknown("field", name, self.names)
+        chosen = (row for row in self.rows if all(row.fields.get(n, _MISSING) == v for n, v in fields.items()))
+        return Results(tuple(chosen))
+
+    def summarize(self, metric: str) -> Value | None:
+        """Mean and standard deviation of a metric over all of these runs; None if one of them lacks it."""
+        if metric not in METRICS:
+            raise unknown("metric", metric, METRICS)
+        return summarize(row.metrics.get(metric) for row in self.rows)
+
+    def to_pandas(self) -> DataFrame:
+        """A data frame with one row per run: its fields, its metrics, the anytime curve and the class accuracies.
+
+        Raises
+        ------
+        ImportError
+            pandas is not installed.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise ImportError(f"to_pandas needs pandas ({error}); pip install 'onebyone[pandas]'") from error
+        measured = [name for name in METRICS if any(row.metrics.get(name) is not None for row in self.rows)]
+        lists = ("anytime", "class_accuracy")
+        records = [
+            row.fields | {n: row.metrics.get(n) for n in measured} | {n: getattr(row, n) for n in lists}
+            for row in self.rows
+        ]
+        # prequential is a field and a metric: the accuracy, where it was measured, says more than the field.
+        return DataFrame.from_records(records, columns=list(dict.fromkeys([*self.names, *measured, *lists])))
+
+
+_MISSING = object()
+
+
+def read_results(path: str | Path) -> Results:
+    """Read the results of runs, one record per run.
+
+    Parameters
+    ----------
+    path
+        A folder with run folders anywhere below it, a folder with CSV files such as ``results/``, or one such CSV
+        file. Runs without a result are left out. A run that is found twice counts once. In a folder, CSV files of
+        other programs are ignored.
+
+    Returns
+    -------
+    Results
+        One record per run.
+
+    Raises
+    ------
+    UsageError
+        There is no result at this path, or a file is damaged.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> import onebyone
+    >>> from onebyone.runs import RunConfig, run
+    >>> with TemporaryDirectory() as folder:
+    ...     result = run(RunConfig(method="finetune", batch_size=200), out=f"{folder}/first")
+    ...     results = onebyone.read_results(folder)
+    >>> [(row.fields["method"], row.fields["seed"]) for row in results]
+    [('finetune', 0)]
+    """
+    from onebyone.runs import record_files
+
+    path = Path(path)
+    if path.is_file() and path.name == RESULT:
+        return Results.from_runs([Result.read(path)])
+    if path.is_file() and not record_files.is_record(path):
+        raise UsageError(f"{path} is neither a {RESULT} nor a CSV file of results; give one, or a folder of runs")
+    if path.is_file():
+        return Results(tuple(record_files.read([path])))
+    recorded = record_files.read(file for file in sorted(path.glob("*.csv")) if record_files.is_record(file))
+    finished = Results.from_runs(Result.read(file) for file in sorted(path.rglob(RESULT)))
+    found = {short_hash(row.config): row for row in (*recorded, *finished)}  # a run folder has more numbers
+    if not found:
+        raise UsageError(f"there is no {RESULT} below {path}, and no CSV file of results in it; give a folder of runs")
+    return Results(tuple(found.values()))
