@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from onebyone.methods import ReplayOptions, register
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded, ReplayOptions, register
 from onebyone.methods.heads import LinearReplay
 from onebyone.options import option
 from onebyone.runs import RunConfig, run

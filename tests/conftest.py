@@ -12,8 +12,7 @@ from torch import Tensor, nn
 
 from onebyone import Dataset, create, load
 from onebyone.cli import main
-from onebyone.methods import ReplayLearner, registry
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded, ReplayLearner, registry
 from onebyone.runs import run
 from onebyone.runs.grid import expand, plan
 from onebyone.testing import situations

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import equations
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded
 from onebyone.methods.ccp import CCP
 
 LABELS = [4, 4, 0, 5, 4, 0]  # two new classes, one that comes back; 5 is alone

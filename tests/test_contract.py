@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from onebyone import UsageError
-from onebyone.methods import Options, ReplayOptions, registry
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded, Options, ReplayOptions, registry
 from onebyone.methods.er import ER
 from onebyone.methods.finetune import FineTune
 from onebyone.options import option

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onebyone import Dataset, create
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded
 from onebyone.methods.derpp import DERpp
 
 LABELS = [4, 0, 4, 5, 1]

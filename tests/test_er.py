@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 import equations
 from onebyone import Dataset, create
-from onebyone.methods import ReplayLearner
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded, ReplayLearner
 
 LABELS = [4, 0, 4, 5, 1]
 

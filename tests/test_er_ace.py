@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 import equations
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded
 from onebyone.methods.er_ace import ERACE
 
 UNSEEN = {4, 5, 6, 7, 8, 9}

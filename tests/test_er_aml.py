@@ -9,7 +9,7 @@ from torch import Tensor
 
 import equations
 from onebyone import Dataset, create
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded
 from onebyone.methods.er_aml import ERAML
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onebyone import Dataset
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded
 from onebyone.methods.icarl import ICaRL
 
 LABELS = [4, 0, 4, 5, 1]

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from onebyone import Dataset, UsageError, create, methods
-from onebyone.methods import Options, ReplayLearner, method
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded, Options, ReplayLearner, method
 from onebyone.testing import checks, thorough_checks
 from onebyone.testing.situations import SITUATIONS, Method, choices, pairs, variations
 

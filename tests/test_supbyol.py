@@ -9,7 +9,7 @@ from torch import Tensor
 
 import equations
 from onebyone.memory import Rows
-from onebyone.methods.base import Encoded
+from onebyone.methods import Encoded
 from onebyone.methods.supbyol import SupBYOL
 
 LABELS = [4, 4, 0, 5, 4, 0]  # 5 is alone, in the batch and in the memory

@@ -10,6 +10,7 @@ from torch import Tensor
 from onebyone.engine.eager import Eager
 from onebyone.engine.static import obstacle
 from onebyone.methods.registry import AnyLearner
+from onebyone.methods.warm_up import warm_up_samples
 
 WARM_UP = 3  # steps before recording, in which libraries choose algorithms and allocate workspaces
 
@@ -68,7 +69,7 @@ def create(learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> Eager:
     >>> type(create(create_learner("er", digits.spec), digits.train_x, digits.train_y, 10)).__name__
     'Eager'
     """
-    if x.device.type != "cuda" or learner.warm_up:  # one recorded step could not stand for all
+    if x.device.type != "cuda" or warm_up_samples(learner):  # one recorded step could not stand for all
         return Eager(learner, x, y)
     reason = obstacle(learner, batch_size)
     if reason is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import warnings
-from copy import deepcopy
 from pathlib import Path
 
 import torch
@@ -22,7 +21,7 @@ class Answers(nn.Module):
 
     def __init__(self, state: State, columns: list[int]) -> None:
         super().__init__()
-        learner = deepcopy(state.learner.ready()).cpu().eval().requires_grad_(False)
+        learner = state.learner.answering_copy().cpu()
         for part in learner.modules():
             if isinstance(part, NetworkLearner):
                 part.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]

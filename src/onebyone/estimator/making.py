@@ -29,7 +29,6 @@ from onebyone.methods import (
     grown,
     method,
 )
-from onebyone.methods.patch_lda import PatchLDA
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted, Encoder
 from onebyone.options import number_of_bytes
@@ -151,12 +150,12 @@ def _grown(state: State, classes: int) -> AnyLearner:
 
 def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
     """Say so, once, when classes have taken more than half of the filters that there would be with few of them."""
-    had, has = filters(state.learner), filters(learner)
+    had, has = state.learner.filters, learner.filters
     if has == had:
         return
     with torch.device("meta"):  # shapes only
         spec = replace(learner.spec, num_classes=ROOM)
-        with_few = filters(type(learner)(learner.options, spec, learner.seed, "meta"))
+        with_few = type(learner)(learner.options, spec, learner.seed, "meta").filters
     if 2 * has < with_few <= 2 * had:
         warnings.warn(
             f"memory is {state.parameters['memory']!r}, and room for {learner.spec.num_classes} classes leaves "
@@ -174,11 +173,6 @@ def _warn_of_more_bytes(state: State, learner: AnyLearner) -> None:
             f"{learner.memory_bytes:,} bytes; begin anew with less if that is too much",
             stacklevel=6,
         )
-
-
-def filters(learner: AnyLearner) -> int:
-    """How many filters its statistics have; none where it keeps no statistics."""
-    return sum(part.extractor.count for part in learner.modules() if isinstance(part, PatchLDA))
 
 
 def memory_samples(amount: Any, make: Callable[..., AnyLearner]) -> int:

@@ -23,8 +23,7 @@ from onebyone.estimator import labels as label_codes
 from onebyone.estimator.making import State, augmentation, check_settings, check_step, encoder, making
 from onebyone.estimator.samples import Layout
 from onebyone.files import whole
-from onebyone.methods import AUTO, Options, ReplayLearner, method
-from onebyone.methods.patch_lda import PatchLDA
+from onebyone.methods import AUTO, Options, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.seeding import seeded
 
@@ -216,27 +215,18 @@ def check_shapes(expected: AnyLearner, tensors: Mapping[str, Tensor]) -> None:
 
 def check_values(learner: AnyLearner, known: int) -> None:
     """Refuse what would break only later: a class without a label, a negative count, a weight that is no number."""
-    counts, kept = [learner.counts], [learner.labels[:0]]
-    for part in learner.modules():
-        if isinstance(part, ReplayLearner):
-            counts.append(part.memory.seen)
-            kept.append(part.memory.y)
-        elif isinstance(part, PatchLDA):
-            counts.append(part.moments.counts)
-            kept.append(part.waiting_labels())
-    if any(((labels < 0) | (labels >= known)).any() for labels in kept):
+    if any(((labels < 0) | (labels >= known)).any() for labels in learner.kept_labels()):
         raise UsageError("its memory holds samples of a class without a label")
-    if any(bool((count < 0).any() or (count > MOST).any()) for count in counts):
+    if any(bool((count < 0).any() or (count > MOST).any()) for count in learner.sample_counts()):
         raise UsageError("its counts of samples are not plausible")
     if not learner.observed[:known].any() or learner.observed[known:].any():
         raise UsageError("the classes it has seen are not those it has labels for")
     if not all(bool(tensor.isfinite().all()) for tensor in learner.state_dict().values()):
         raise UsageError("its weights are not finite")
     blank = torch.zeros(1, *learner.spec.shape, dtype=learner.spec.dtype, device=learner.device)
-    for part in learner.modules():
-        # What is no covariance cannot be solved, which is better found out now.
-        if isinstance(part, PatchLDA) and part.scores(blank).isnan().any():
-            raise UsageError("its statistics are not those of any samples")
+    # What is no covariance cannot be solved, which is better found out now.
+    if learner.filters and learner.scores(blank).isnan().any():
+        raise UsageError("its statistics are not those of any samples")
 
 
 def tidy(folder: Path) -> None:

@@ -10,6 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from onebyone.engine.static import StepCache, blank_batch, trial
 from onebyone.methods.registry import AnyLearner
+from onebyone.methods.warm_up import warm_up_samples
 from onebyone.nets import Encoder
 
 
@@ -59,7 +60,7 @@ def _count(learner: AnyLearner, batch_size: int) -> tuple[int, int, int]:
         backward += len(output) * output.requires_grad
 
     with trial(learner, batch_size) as copy:
-        for _ in range(math.ceil(copy.warm_up / batch_size)):  # what is counted is the step that is taken most
+        for _ in range(math.ceil(warm_up_samples(copy) / batch_size)):  # what is counted is the step that is taken most
             copy.observe(*blank_batch(learner, batch_size))
         for module in copy.modules():
             if isinstance(module, Encoder):

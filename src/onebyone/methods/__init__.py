@@ -13,21 +13,31 @@ from onebyone.methods import ccp  # noqa: F401
 from onebyone.methods import replay  # noqa: F401
 from onebyone.methods import patch_lda  # noqa: F401
 from onebyone.methods import hybrid  # noqa: F401
-from onebyone.methods.base import BudgetOptions, Learner, NetworkLearner, Options, ReplayLearner, ReplayOptions
+from onebyone.methods.learner import Learner
+from onebyone.methods.network import NetworkLearner
+from onebyone.methods.options import BudgetOptions, Options, ReplayOptions
+from onebyone.methods.replay_learner import Encoded, ReplayLearner
 from onebyone.methods.choice import AUTO, ENOUGH, choose
 from onebyone.methods.growth import grown
+from onebyone.methods.heads import CosineOptions, CosineReplay, LinearReplay
 from onebyone.methods.registry import create, find, method, methods, register
+from onebyone.methods.warm_up import WarmUpLearner, warm_up_samples
 from onebyone.registry import import_source as load
 
 __all__ = [
     "AUTO",
     "ENOUGH",
     "BudgetOptions",
+    "CosineOptions",
+    "CosineReplay",
+    "Encoded",
     "Learner",
+    "LinearReplay",
     "NetworkLearner",
     "Options",
     "ReplayLearner",
     "ReplayOptions",
+    "WarmUpLearner",
     "choose",
     "create",
     "find",
@@ -36,4 +46,5 @@ __all__ = [
     "method",
     "methods",
     "register",
+    "warm_up_samples",
 ]

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from onebyone.errors import UsageError
-from onebyone.methods.base import Encoded
 from onebyone.methods.losses import class_means, gather_mates, pull, repel
 from onebyone.methods.prototypes import PrototypeOptions, PrototypeReplay
 from onebyone.methods.registry import register
+from onebyone.methods.replay_learner import Encoded
 from onebyone.nets import unit
 from onebyone.options import option
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onebyone.methods.base import ReplayOptions
 from onebyone.methods.heads import LinearReplay
+from onebyone.methods.options import ReplayOptions
 from onebyone.methods.registry import register
 
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from onebyone.methods.base import Encoded
 from onebyone.methods.heads import CosineOptions, CosineReplay
 from onebyone.methods.losses import cross_entropy
 from onebyone.methods.registry import register
+from onebyone.methods.replay_learner import Encoded
 from onebyone.options import option
 
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor
 
 from onebyone.memory import Rows
-from onebyone.methods.base import Encoded
 from onebyone.methods.heads import CosineOptions, CosineReplay
 from onebyone.methods.losses import supervised_contrast
 from onebyone.methods.partners import draw_partners
 from onebyone.methods.registry import register
+from onebyone.methods.replay_learner import Encoded
 from onebyone.nets import unit
 from onebyone.options import option
 

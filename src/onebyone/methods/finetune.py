@@ -7,7 +7,8 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onebyone.methods.base import NetworkLearner, Options
+from onebyone.methods.network import NetworkLearner
+from onebyone.methods.options import Options
 from onebyone.methods.registry import register
 
 

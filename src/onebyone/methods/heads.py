@@ -7,8 +7,9 @@ from typing import TypeVar
 
 from torch import Tensor, nn
 
-from onebyone.methods.base import Encoded, ReplayLearner, ReplayOptions
 from onebyone.methods.losses import cross_entropy
+from onebyone.methods.options import ReplayOptions
+from onebyone.methods.replay_learner import Encoded, ReplayLearner
 from onebyone.nets import CosineHead
 from onebyone.options import option
 

@@ -14,10 +14,11 @@ from torch import Tensor
 from onebyone import memory
 from onebyone.data import Spec
 from onebyone.errors import UsageError
-from onebyone.methods.base import BudgetOptions, Learner
+from onebyone.methods.options import BudgetOptions
 from onebyone.methods.patch_lda import PatchLDA, PatchLDAOptions
 from onebyone.methods.registry import register
 from onebyone.methods.replay import MixedReplay, MixedReplayOptions
+from onebyone.methods.warm_up import WarmUpLearner
 from onebyone.options import option
 
 TEMPERATURE = 0.1  # of cosines to class means, as in cosine heads: what makes scores of them that compare with others
@@ -48,7 +49,7 @@ class HybridOptions(BudgetOptions, MixedReplayOptions):
 
 
 @register("hybrid", HybridOptions)
-class Hybrid(Learner[HybridOptions]):
+class Hybrid(WarmUpLearner[HybridOptions]):
     """`patch-lda` and `replay` side by side under one budget of bytes; their scores are added.
 
     Each learns as it would alone. Statistics forget nothing but cannot learn what to look at; a network does, from the
@@ -83,6 +84,16 @@ class Hybrid(Learner[HybridOptions]):
         copy = deepcopy(self)
         copy.statistics = statistics
         return copy
+
+    def sample_counts(self) -> list[Tensor]:
+        return [*super().sample_counts(), *self.statistics.sample_counts(), *self.network.sample_counts()]
+
+    def kept_labels(self) -> list[Tensor]:
+        return [*self.statistics.kept_labels(), *self.network.kept_labels()]
+
+    @property
+    def filters(self) -> int:
+        return self.statistics.filters
 
     @property
     def memory_bytes(self) -> int:

@@ -11,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onebyone.memory import Rows
-from onebyone.methods.base import Encoded, ReplayOptions
 from onebyone.methods.heads import LinearReplay
 from onebyone.methods.losses import reduce
+from onebyone.methods.options import ReplayOptions
 from onebyone.methods.registry import register
+from onebyone.methods.replay_learner import Encoded
 from onebyone.options import option
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from onebyone.methods.base import Options
 from onebyone.methods.finetune import FineTune
+from onebyone.methods.options import Options
 from onebyone.methods.registry import register
 
 

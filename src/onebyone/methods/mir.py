@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from onebyone.memory import Rows
-from onebyone.methods.base import ReplayOptions
 from onebyone.methods.heads import LinearReplay
+from onebyone.methods.options import ReplayOptions
 from onebyone.methods.registry import register
 from onebyone.options import option
 

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 from onebyone.data import Spec
 from onebyone.errors import UsageError
 from onebyone.memory import Moments
-from onebyone.methods.base import BudgetOptions, Learner
+from onebyone.methods.options import BudgetOptions
 from onebyone.methods.registry import register
+from onebyone.methods.warm_up import WarmUpLearner
 from onebyone.nets import Directions, Patches
 from onebyone.options import option
 from onebyone.seeding import generator
@@ -42,7 +43,7 @@ class PatchLDAOptions(BudgetOptions):
 
 
 @register("patch-lda", PatchLDAOptions, section="not in the paper")
-class PatchLDA(Learner[PatchLDAOptions]):
+class PatchLDA(WarmUpLearner[PatchLDAOptions]):
     """No network, no gradient, no stored image: class means and one covariance of what fixed filters answer.
 
     The order of the stream does not matter, so nothing is forgotten. Filters are made for natural images in general,
@@ -166,9 +167,16 @@ class PatchLDA(Learner[PatchLDAOptions]):
         room = self.moments.covariance_codes.view(self.spec.dtype).flatten()
         return room[: len(room) // size * size].reshape(-1, *shape), self.moments.mean_codes.flatten()
 
-    def waiting_labels(self) -> Tensor:
+    def sample_counts(self) -> list[Tensor]:
+        return [*super().sample_counts(), self.moments.counts]
+
+    def kept_labels(self) -> list[Tensor]:
         """Of the samples that wait; none once there have been enough."""
-        return self.waiting()[1][: self.seen if self.seen < self.warm_up else 0]
+        return [self.waiting()[1][: self.seen if self.seen < self.warm_up else 0]]
+
+    @property
+    def filters(self) -> int:
+        return self.extractor.count
 
     def settle(self) -> None:
         """Standardise by the vectors that wait, and learn from these."""

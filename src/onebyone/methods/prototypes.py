@@ -7,8 +7,9 @@ from typing import Literal, TypeVar
 
 from torch import Tensor, nn
 
-from onebyone.methods.base import Encoded, ReplayLearner, ReplayOptions
 from onebyone.methods.losses import Reduction, cross_entropy
+from onebyone.methods.options import ReplayOptions
+from onebyone.methods.replay_learner import Encoded, ReplayLearner
 from onebyone.nets import CosineHead, multilayer, unit
 from onebyone.options import option
 

@@ -10,7 +10,7 @@ import torch
 
 from onebyone.data import Spec
 from onebyone.errors import unknown
-from onebyone.methods.base import Learner
+from onebyone.methods.learner import Learner
 from onebyone.options import Checked
 from onebyone.registry import Registry, summary
 

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from onebyone.memory.policies import Policy
-from onebyone.methods.base import Encoded, ReplayOptions
 from onebyone.methods.heads import LinearReplay
+from onebyone.methods.options import ReplayOptions
 from onebyone.methods.registry import register
+from onebyone.methods.replay_learner import Encoded
 from onebyone.options import option
 
 RECENT = 0.99  # what is kept a step of how often each class was shown

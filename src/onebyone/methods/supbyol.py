@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from onebyone.memory import Rows
-from onebyone.methods.base import Encoded
 from onebyone.methods.losses import batch_mates, byol
 from onebyone.methods.partners import draw_partners
 from onebyone.methods.prototypes import PrototypeOptions, PrototypeReplay
 from onebyone.methods.registry import register
+from onebyone.methods.replay_learner import Encoded
 from onebyone.nets import multilayer
 from onebyone.options import option
 

@@ -10,6 +10,7 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.methods import method, methods
 from onebyone.methods.registry import AnyLearner
+from onebyone.methods.warm_up import warm_up_samples
 from onebyone.testing import rules
 from onebyone.testing.situations import (
     BACK,
@@ -82,7 +83,7 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     yield rules.random_numbers_are_its_own, "random numbers", {}
     yield rules.something_is_learnt, "learning", {}
     main = [options for options in ({}, {"memory_policy": "balanced", "passes": "joint"}) if subject.has(options)]
-    recorded = not subject.make().warm_up  # a learner whose first steps are of another kind is never recorded
+    recorded = not warm_up_samples(subject.make())  # a learner whose first steps are of another kind is never recorded
     for options in main:
         for fill in rules.FILLS if recorded else ():
             yield rules.shapes_are_static, f"shapes, memory {fill}", options, fill
@@ -106,7 +107,7 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
 def _thorough_plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     """What takes long: each option alone, with joint passes and at its bounds, and every combination of them."""
     kind = subject.entry.options
-    recorded = not subject.make().warm_up
+    recorded = not warm_up_samples(subject.make())
     for options in [*variations(kind), *joined(kind)]:
         if recorded:
             yield rules.shapes_are_static, "shapes, memory full", options, "full"

@@ -1,0 +1,195 @@
+"""What every method is: a module that observes batches and scores samples."""
+
+from __future__ import annotations
+
+import zlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from copy import deepcopy
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from onebyone.data import Spec
+from onebyone.options import Checked
+from onebyone.seeding import generator
+
+T = TypeVar("T")
+C = TypeVar("C", bound=Checked)  # the options of a method
+
+
+class Learner(nn.Module, ABC, Generic[C]):
+    """Learns from batches and answers at any time: ``observe(x, y)`` and ``scores(x)``.
+
+    All it is lies in ``state_dict()``: weights, memory, class counts, step number, state of its random generator.
+    Loading that dictionary into a new learner of the same making and going on gives the same bits.
+
+    Inside ``observe`` no value of a tensor is ever looked at, so that it can be captured as a graph.
+    """
+
+    needs_boundaries: ClassVar[bool] = False  # whether the run has to say where a task ends
+    stream: ClassVar[Literal["disjoint", "iid"]] = "disjoint"  # the order of samples it is meant for
+
+    counts: Tensor
+    labels: Tensor
+    steps: Tensor
+
+    def __init__(self, options: C, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        super().__init__()
+        self.options = options
+        self.spec = spec
+        self.seed = seed
+        counts = torch.zeros(spec.num_classes, dtype=torch.int64, device=device)
+        self.register_buffer("counts", counts)  # samples seen, by class
+        self.register_buffer("labels", torch.arange(spec.num_classes, device=device), persistent=False)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
+        self.generator = generator(seed, "learner", device)
+        self._reused: tuple[tuple[bool, int], Any] | None = None
+
+    @abstractmethod
+    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+        """Learn from one batch, [n, *shape] and [n] on the learner's device; gives its loss."""
+
+    def repeat(self, x: Tensor, y: Tensor) -> Tensor:
+        """Train again on samples that were observed before; nothing is counted or kept a second time.
+
+        This one suits learners that keep nothing but a network. Others override it.
+        """
+        counts = self.counts.clone()
+        loss = self.observe(x, y)
+        self.counts.copy_(counts)
+        return loss
+
+    @abstractmethod
+    def features(self, x: Tensor) -> Tensor:
+        """[n, *shape] samples as they are stored -> [n, d] what the class scores are made from."""
+
+    @abstractmethod
+    def readout(self) -> Callable[[Tensor], Tensor]:
+        """What turns features [n, d] into class scores [n, C] at this moment."""
+
+    def end_task(self) -> None:
+        """Told after the last batch of each task, to methods with ``needs_boundaries`` only."""
+
+    def take_over(self, old: Self) -> None:
+        """Go on as ``old``, one of the same making with room for fewer classes.
+
+        Every tensor of its state is laid into the leading corner of this one's, so that no method has to know of it.
+        """
+        state = self.state_dict()
+        for name, tensor in old.state_dict().items():
+            state[name][tuple(slice(size) for size in tensor.shape)] = tensor
+        self.load_state_dict(state)  # what was written above is all there but the generator, which is no tensor
+
+    def answering_copy(self) -> Self:
+        """A copy that answers as this one does now, and is not meant to learn: for export."""
+        return deepcopy(self).eval().requires_grad_(False)
+
+    def sample_counts(self) -> list[Tensor]:
+        """The numbers of samples in its state, for those who check a state from elsewhere."""
+        return [self.counts]
+
+    def kept_labels(self) -> list[Tensor]:
+        """The classes of all samples in its state, for the same purpose."""
+        return []
+
+    @property
+    def filters(self) -> int:
+        """How many filters its statistics have: fewer with more classes. 0 if it keeps no statistics."""
+        return 0
+
+    @property
+    def generators(self) -> list[torch.Generator]:
+        """Its own, and those of the learners it is made of, if any."""
+        return [part.generator for part in self.modules() if isinstance(part, Learner)]
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of all that is kept of the samples themselves, beyond a network."""
+        return 0
+
+    @property
+    def device(self) -> torch.device:
+        return self.steps.device
+
+    @property
+    def observed(self) -> Tensor:
+        """[C] the classes seen so far, those of the batch being learnt included."""
+        return self.counts > 0
+
+    @torch.no_grad()
+    def scores(self, x: Tensor, chunk: int = 1000) -> Tensor:
+        """[n, *shape] -> [n, C] class scores; minus infinity for classes never seen."""
+        training = self.training
+        self.eval()
+        try:
+            readout = self.readout()
+            parts = [readout(self.features(part)) for part in x.split(chunk)]
+        finally:
+            self.train(training)
+        return torch.cat(parts).masked_fill(~self.observed, float("-inf"))
+
+    def predict(self, x: Tensor) -> Tensor:
+        """[n, *shape] -> [n] the class with the highest score, or -1 while no class is known."""
+        best = self.scores(x).max(1)
+        return best.indices.masked_fill(best.values == float("-inf"), -1)
+
+    def reuse(self, compute: Callable[[], T]) -> T:
+        """What ``compute`` returns, from the last call if no value of the learner has changed since.
+
+        A checksum of all parameters and buffers decides, so every write is seen: by a step, by ``load_state_dict``, by
+        user code, also through ``.data``. It costs about a hundredth of what class means of a memory cost. On a GPU,
+        where a checksum would cost as much as most computations, ``compute`` is called each time.
+        """
+        if self.device.type != "cpu":
+            return compute()
+        key = self.training, checksum(self)
+        if self._reused is None or self._reused[0] != key:
+            self._reused = key, compute()
+        result: T = self._reused[1]
+        return result
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: without the result kept by ``reuse``, which may be larger than everything else."""
+        return self.__dict__ | {"_reused": None}
+
+    def scaled(self, x: Tensor) -> Tensor:
+        """Samples as numbers to compute with: bytes in [-1, 1], numbers as they are."""
+        return x * (2 / 255) - 1 if x.dtype == torch.uint8 else x
+
+    def count(self, y: Tensor) -> None:
+        """Note that these classes have been seen; the first thing a step does."""
+        self.counts.index_add_(0, y, torch.ones_like(y))
+        self.steps += 1
+
+    def in_batch(self, y: Tensor) -> Tensor:
+        """[C] the classes of a batch."""
+        return self.one_hot(y).any(0)
+
+    def one_hot(self, y: Tensor) -> Tensor:
+        """[n, C] true at the class of each sample."""
+        return y[:, None] == self.labels
+
+    def get_extra_state(self) -> Tensor:
+        return self.generator.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.generator.set_state(state.cpu())
+
+
+def checksum(module: nn.Module) -> int:
+    """CRC-32 of the values of all parameters and buffers of a module on the CPU.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> before = checksum(layer)
+    >>> layer.weight.data[0, 0] += 1
+    >>> checksum(layer) == before
+    False
+    """
+    result = 0
+    for tensor in (*module.parameters(), *module.buffers()):
+        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)  # as it lies in memory: nothing is copied
+        values = tensor.detach().permute(order).reshape(-1).view(torch.uint8)
+        result = zlib.crc32(values.numpy().data, zlib.crc32(bytes(order), result))
+    return result

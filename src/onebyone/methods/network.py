@@ -1,0 +1,64 @@
+"""Learners with a network that SGD trains."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from onebyone import nets
+from onebyone.data import Spec
+from onebyone.methods.learner import Learner
+from onebyone.methods.options import Options
+from onebyone.seeding import seeded
+
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+
+class NetworkLearner(Learner[O]):
+    """A learner with a network, trained by plain SGD, which keeps nothing between steps."""
+
+    def __init__(self, options: O, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        super().__init__(options, spec, seed, device)
+        with seeded(seed, "weights"):  # drawn on the CPU: the same first weights on every device
+            self.encoder = nets.create(options.encoder, spec.shape)
+            self.build()
+        self.to(device)
+        self.channels_last = options.channels_last and torch.device(device).type == "cpu"
+        if self.channels_last:
+            self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
+        # torch makes no optimizer of nothing, which is what a method without weights on a frozen encoder trains.
+        self.optimizer = torch.optim.SGD(trained, options.learning_rate, foreach=True) if trained else None
+
+    @abstractmethod
+    def build(self) -> None:
+        """Make what stands on the encoder. Called once, inside the seeded part of the constructor."""
+
+    def embed(self, view: Tensor) -> Tensor:
+        """[n, *shape] views -> [n, d] features: those of the encoder, unless a method puts more on top."""
+        return self.encoder(view)
+
+    def features(self, x: Tensor) -> Tensor:
+        view = self.view(x, augment=False)
+        if view.is_cuda and view.dim() == 4:  # unlike the few of a step, many at once are faster so, by a quarter
+            view = view.contiguous(memory_format=torch.channels_last)
+        return self.embed(view)
+
+    def view(self, x: Tensor, augment: bool = True) -> Tensor:
+        """Samples as the network reads them: augmented, scaled to [-1, 1], in its memory layout."""
+        if augment and self.options.augment:
+            x = self.spec.augmentation(x, self.generator)
+        x = self.scaled(x)
+        if self.channels_last and x.dim() == 4:
+            x = x.contiguous(memory_format=torch.channels_last)
+        return x
+
+    def descend(self, loss: Tensor) -> None:
+        """One step of SGD."""
+        assert self.optimizer is not None, "all weights are frozen, so there is nothing to descend with"
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        self.optimizer.step()

@@ -1,0 +1,58 @@
+"""Options that families of methods share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from onebyone.data import Spec
+from onebyone.memory.policies import Policy
+from onebyone.nets import Encoder
+from onebyone.options import Checked, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(Checked):
+    """What every method with a network can be told."""
+
+    learning_rate: float = option(0.1, "step size of plain SGD (paper: 0.1)", above=0)
+    encoder: str | Encoder = option(
+        "auto", "network: resnet18, conv, mlp, timm:NAME (pretrained), or auto (by the shape of the samples)"
+    )
+    augment: bool = option(True, "crop and flip images, incoming and replayed (paper: yes)")
+    channels_last: bool = option(
+        True, "memory layout of convolutions on a CPU: faster there (not on a GPU, where it is not used)"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplayOptions(Options):
+    """What every method with a memory can be told."""
+
+    memory_per_class: int = option(20, "M: the memory holds M x (number of classes) samples", low=1)
+    memory_samples: int = option(0, "room for so many samples in all; 0: memory_per_class x number of classes", low=0)
+    memory_policy: Policy = option("reservoir", "which samples are kept: reservoir, or balanced between classes")
+    replay_size: int = option(10, "samples replayed a step (paper: 10)", low=1)
+    replay_from: Literal["all", "others"] = option(
+        "all", "replay from all of the memory, or only other classes than the incoming ones"
+    )
+    passes: Literal["separate", "joint"] = option(
+        "separate", "incoming and replayed samples in separate forward passes (paper), or in one joint pass"
+    )
+    incoming_weight: float = option(1.0, "weight of the loss on incoming samples", low=0)
+    replay_weight: float = option(1.0, "weight of the loss on replayed samples", low=0)
+    readout: Literal["head", "ncm"] = option(
+        "head", "answer by the trained head, or by the nearest class mean of the memory"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions(Checked):
+    """What every method that divides a number of bytes by itself can be told."""
+
+    memory_per_class: int = option(20, "M: the budget is the bytes of M x (number of classes) samples", low=1)
+    budget: int = option(0, "bytes of all that is kept; 0: as memory_per_class says", low=0)
+
+    def budgeted(self, spec: Spec) -> Self:
+        """The same, with the bytes written out; a learner that gets room for more classes keeps them."""
+        return replace(self, budget=self.budget or self.memory_per_class * spec.num_classes * spec.sample_bytes)

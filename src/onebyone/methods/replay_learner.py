@@ -1,0 +1,160 @@
+"""Learners with a network and a memory of samples: the step that all replay methods share."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar, Self, TypeVar
+
+import torch
+from torch import Tensor
+
+from onebyone import memory
+from onebyone.data import Spec
+from onebyone.errors import UsageError
+from onebyone.memory import Rows
+from onebyone.methods.losses import class_means
+from onebyone.methods.network import NetworkLearner
+from onebyone.methods.options import ReplayOptions
+from onebyone.nets import apart, cosine, unit
+
+R = TypeVar("R", bound=ReplayOptions)
+
+
+@dataclass(frozen=True)
+class Encoded(Rows):
+    """Samples of one step, with what the network computed from them."""
+
+    view: Tensor = field(kw_only=True)  # [n, *shape] augmented, as the network reads them
+    features: Tensor = field(kw_only=True)  # [n, d] as ``embed`` returns them
+    shared: dict[str, Tensor] = field(kw_only=True, default_factory=dict)  # computed once, used by both losses
+
+
+class ReplayLearner(NetworkLearner[R]):
+    """A learner with a memory: a loss on the incoming samples, a loss on the replayed ones, one step for both."""
+
+    extra_fields: ClassVar[tuple[str, ...]] = ()  # what is kept with a sample: [C] numbers each
+
+    def __init__(self, options: R, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
+        super().__init__(options, spec, seed, device)
+        self.memory = memory.create(
+            options.memory_policy,
+            options.memory_samples or options.memory_per_class * spec.num_classes,
+            spec.shape,
+            spec.dtype,
+            spec.num_classes,
+            dict.fromkeys(self.extra_fields, spec.num_classes),
+        ).to(device)
+
+    @property
+    def memory_bytes(self) -> int:
+        return self.memory.nbytes
+
+    def sample_counts(self) -> list[Tensor]:
+        return [*super().sample_counts(), self.memory.seen]
+
+    def kept_labels(self) -> list[Tensor]:
+        return [self.memory.y]
+
+    def take_over(self, old: Self) -> None:
+        had, has = old.memory.capacity, self.memory.capacity
+        if had != has:  # rows that were never written would pass for samples once the old memory was full
+            raise UsageError(
+                f"room for more classes would make a memory of {had} samples one of {has}, which no rule fills fairly; "
+                "give memory_samples, which does not hang on the number of classes"
+            )
+        super().take_over(old)
+
+    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+        self.count(y)
+        loss, kept = self.train_step(x, y)
+        self.memory.add(x, y, self.generator, **kept)
+        return loss
+
+    def repeat(self, x: Tensor, y: Tensor) -> Tensor:
+        """Train again on samples that were observed before; they are not offered to the memory again."""
+        self.steps += 1
+        return self.train_step(x, y)[0]
+
+    def train_step(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """One SGD step on incoming and replayed samples: its loss, and the further fields to store with ``x``."""
+        incoming = Rows(x, y, torch.ones(len(y), device=x.device))
+        batches = [incoming, *(self.stand_in(rows, incoming) for rows in self.draw(incoming))]
+        sizes = [len(batch.y) for batch in batches]
+        views = self.view(torch.cat([batch.x for batch in batches]))
+        features = self.encode(views, sizes)
+        encoded = [
+            Encoded(**vars(batch), view=view, features=feature)
+            for batch, view, feature in zip(batches, views.split(sizes), features, strict=True)
+        ]
+        first, replay, *others = encoded
+        loss = self.options.incoming_weight * self.incoming_loss(first, replay, *others)
+        loss = loss + self.options.replay_weight * self.replay_loss(replay, first, *others)
+        kept = self.keep(first)
+        self.descend(loss)
+        self.after_update(*encoded)
+        return loss.detach(), kept
+
+    def draw(self, incoming: Rows) -> tuple[Rows, ...]:
+        """The samples to replay: first those of the replay loss, then any others the method asks for."""
+        return (self.memory.sample(self.options.replay_size, self.generator, self.allowed(incoming)),)
+
+    @abstractmethod
+    def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
+        """The loss on the incoming samples, given all drawn ones (the replayed samples first)."""
+
+    @abstractmethod
+    def replay_loss(self, replay: Encoded, incoming: Encoded, *others: Encoded) -> Tensor:
+        """The loss on the replayed samples, given the incoming ones and any others that ``draw`` returned."""
+
+    def after_update(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> None:
+        """What happens between the step and the writing of the memory; nothing for most."""
+
+    def keep(self, incoming: Encoded) -> dict[str, Tensor]:
+        """The further fields to store with the incoming samples, as they are before the step."""
+        return {}
+
+    @abstractmethod
+    def logits(self, features: Tensor) -> Tensor:
+        """[n, d] features -> [n, C] the class scores that training shapes."""
+
+    def allowed(self, incoming: Rows) -> Tensor | None:
+        """[capacity] the rows that may be replayed; None for all."""
+        if self.options.replay_from == "all":
+            return None
+        return ~self.in_batch(incoming.y)[self.memory.y[:-1]]
+
+    def stand_in(self, rows: Rows, incoming: Rows) -> Rows:
+        """The same rows, with incoming samples in the place of missing ones; they still weigh nothing.
+
+        A missing row could as well be blank, but for BatchNorm, whose statistics see every row of a batch.
+        """
+        x, y = incoming.x, incoming.y
+        if len(rows.y) != len(y):
+            index = torch.arange(len(rows.y), device=y.device) % len(y)
+            x, y = x[index], y[index]
+        there = rows.weight > 0
+        x = rows.x.where(there.reshape(-1, *[1] * (x.dim() - 1)), x)
+        return Rows(x, rows.y.where(there, y), rows.weight, rows.extra)
+
+    def encode(self, views: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
+        """Features of each part of the views: by a forward pass each, or by one for all together."""
+        separate = self.options.passes == "separate"
+        if separate and not self.encoder.one_pass:
+            return tuple(self.embed(part) for part in views.split(sizes))
+        with apart(sizes if separate else ()):  # one pass either way, but for what BatchNorm sees
+            features: tuple[Tensor, ...] = self.embed(views).split(sizes)
+        return features
+
+    def readout(self) -> Callable[[Tensor], Tensor]:
+        if self.options.readout != "ncm":
+            return self.logits
+        means, present = self.reuse(self.memory_means)
+        return lambda features: cosine(features, means, 1.0).masked_fill(~present, float("-inf"))
+
+    def memory_means(self, chunk: int = 1000) -> tuple[Tensor, Tensor]:
+        """[C, d] the mean direction of each class in the memory, and [C] which classes are there."""
+        rows = self.memory.everything()
+        parts = [unit(self.embed(self.view(x, augment=False))) for x in rows.x.split(chunk)]
+        return class_means(torch.cat(parts), self.one_hot(rows.y), rows.weight)
