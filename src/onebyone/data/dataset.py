@@ -13,6 +13,18 @@ from torch import Tensor
 from onebyone.data.augmentation import CropFlip
 from onebyone.errors import UsageError
 
+CHUNK_SAMPLES = 1000
+CHUNK_BYTES = 2**25  # 32 MB: computing with a chunk takes a few times as much
+
+
+def chunk_size(shape: tuple[int, ...]) -> int:
+    """Samples of this shape to compute with at once: at most 1000, and at most 32 MB as float32.
+
+    >>> chunk_size((3, 32, 32)), chunk_size((3, 1080, 1920))
+    (1000, 1)
+    """
+    return max(1, min(CHUNK_SAMPLES, CHUNK_BYTES // (4 * max(1, math.prod(shape)))))
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -35,6 +47,11 @@ class Spec:
     def sample_bytes(self) -> int:
         """Of one sample as it is stored, without its label."""
         return math.prod(self.shape) * self.dtype.itemsize
+
+    @property
+    def chunk(self) -> int:
+        """Samples to compute with at once, so that memory stays bounded."""
+        return chunk_size(self.shape)
 
 
 @dataclass(frozen=True)
@@ -175,9 +192,21 @@ def check_samples(x: Tensor, what: str) -> None:
             f"{what} has shape {tuple(x.shape)}; expected at least one sample, as [n, features] or "
             "[n, channels, height, width]"
         )
-    if x.is_floating_point() and not bool(torch.isfinite(x).all()):
-        row = int((~torch.isfinite(x)).flatten(1).any(1).nonzero()[0])
+    if (row := first_not_finite(x)) is not None:
         raise UsageError(f"{what} has NaN or infinite values (first in sample {row}); remove or fill them")
+
+
+def first_not_finite(x: Tensor) -> int | None:
+    """The first sample with a NaN or infinite value, also one that float32 cannot hold; None if there is none."""
+    if x.dtype == torch.uint8:
+        return None
+    start = 0
+    for part in x.split(chunk_size(tuple(x.shape[1:]))):
+        finite = part.float().isfinite().flatten(1).all(1)
+        if not finite.all():
+            return start + int((~finite).nonzero()[0])
+        start += len(part)
+    return None
 
 
 def check_labels(x: Tensor, y: Tensor, num_classes: int, what: str) -> None:

@@ -115,7 +115,7 @@ class Hybrid(WarmUpLearner[HybridOptions]):
         statistics, network, width = self.statistics.readout(), self.network.readout(), self.network.encoder.width
         return lambda features: self.together(statistics(features[:, :-width]), network(features[:, -width:]))
 
-    def scores(self, x: Tensor, chunk: int = 1000) -> Tensor:
+    def scores(self, x: Tensor, chunk: int | None = None) -> Tensor:
         return self.together(self.statistics.scores(x, chunk), self.network.scores(x, chunk))
 
     def together(self, statistics: Tensor, network: Tensor) -> Tensor:

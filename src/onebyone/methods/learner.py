@@ -119,13 +119,16 @@ class Learner(nn.Module, ABC, Generic[C]):
         return self.counts > 0
 
     @torch.no_grad()
-    def scores(self, x: Tensor, chunk: int = 1000) -> Tensor:
-        """[n, *shape] -> [n, C] class scores; minus infinity for classes never seen."""
+    def scores(self, x: Tensor, chunk: int | None = None) -> Tensor:
+        """[n, *shape] -> [n, C] class scores; minus infinity for classes never seen.
+
+        ``chunk`` samples are computed at once; by default as many as keep memory bounded (``Spec.chunk``).
+        """
         training = self.training
         self.eval()
         try:
             readout = self.readout()
-            parts = [readout(self.features(part)) for part in x.split(chunk)]
+            parts = [readout(self.features(part)) for part in x.split(chunk or self.spec.chunk)]
         finally:
             self.train(training)
         return torch.cat(parts).masked_fill(~self.observed, float("-inf"))

@@ -23,7 +23,6 @@ from onebyone.seeding import generator
 
 MEGABYTE = 1_000_000
 LEAST = 1e-3  # of shrinkage, however many samples there are: features are not normally distributed
-ROWS = 1000  # samples taken into the statistics at once
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +187,7 @@ class PatchLDA(WarmUpLearner[PatchLDAOptions]):
         self.learn(x, y.long())
 
     def learn(self, x: Tensor, y: Tensor) -> None:
-        for part, labels in zip(x.split(ROWS), y.split(ROWS), strict=True):
+        for part, labels in zip(x.split(self.spec.chunk), y.split(self.spec.chunk), strict=True):
             self.moments.add(self.features(part), labels)
 
     def scaled(self, x: Tensor) -> Tensor:
@@ -201,7 +200,7 @@ class PatchLDA(WarmUpLearner[PatchLDAOptions]):
         features: Tensor = self.extractor(self.scaled(x))
         return features
 
-    def scores(self, x: Tensor, chunk: int = 1000) -> Tensor:
+    def scores(self, x: Tensor, chunk: int | None = None) -> Tensor:
         return super(PatchLDA, self.ready()).scores(x, chunk)
 
     @torch.no_grad()

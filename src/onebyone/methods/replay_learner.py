@@ -153,8 +153,8 @@ class ReplayLearner(NetworkLearner[R]):
         means, present = self.reuse(self.memory_means)
         return lambda features: cosine(features, means, 1.0).masked_fill(~present, float("-inf"))
 
-    def memory_means(self, chunk: int = 1000) -> tuple[Tensor, Tensor]:
+    def memory_means(self) -> tuple[Tensor, Tensor]:
         """[C, d] the mean direction of each class in the memory, and [C] which classes are there."""
         rows = self.memory.everything()
-        parts = [unit(self.embed(self.view(x, augment=False))) for x in rows.x.split(chunk)]
+        parts = [unit(self.embed(self.view(x, augment=False))) for x in rows.x.split(self.spec.chunk)]
         return class_means(torch.cat(parts), self.one_hot(rows.y), rows.weight)
