@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create, methods
 from onebyone.engine.static import obstacle
 from onebyone.estimator import persistence
+from onebyone.estimator.inputs import as_tensor
 from onebyone.estimator.labels import as_labels, from_json, to_json
-from onebyone.estimator.samples import Layout, as_tensor
+from onebyone.estimator.samples import Layout
 from onebyone.methods import AUTO, NetworkLearner, Options, ReplayLearner, method
 from onebyone.nets import Adapted
 from onebyone.nets.mlp import ScaledMLP
@@ -113,7 +114,7 @@ def test_an_encoder_for_a_method_without_a_network_is_refused(parameter: str, va
 @pytest.mark.parametrize(
     ("x", "parameters", "message"),
     [
-        ([torch.zeros(2, 3), torch.zeros(2, 4)], {}, "different shapes"),
+        ([torch.zeros(2), torch.zeros(3)], {}, "different shapes"),
         (np.eye(2), {"options": ["learning_rate"]}, "give a dictionary"),
     ],
 )
@@ -635,11 +636,11 @@ def test_a_bad_batch_changes_nothing(case: str, name: str) -> None:
 
 
 BAD_IMAGES: dict[str, tuple[Any, str]] = {
-    "another size": (np.zeros((2, 8, 9), np.uint8), r"samples of shape \(8, 9\)"),
-    "channels": (np.zeros((2, 8, 8, 3), np.uint8), r"samples of shape \(8, 8, 3\)"),
+    "one image without a list": (np.zeros((2, 8, 3), np.uint8), r"samples of shape \(8, 3\)"),
+    "channels": (np.zeros((2, 8, 8, 2), np.uint8), r"samples of shape \(8, 8, 2\)"),
     "vectors": (np.zeros((2, 64), np.uint8), r"samples of shape \(64,\)"),
     "numbers after bytes": (np.zeros((2, 8, 8)), "type float32; those learnt were uint8"),
-    "of two sizes": ([np.zeros((8, 8), np.uint8), np.zeros((8, 9), np.uint8)], "different shapes"),
+    "of two types": ([np.zeros((8, 8), np.uint8), np.zeros((8, 9))], "different shapes"),
 }
 
 

@@ -23,10 +23,11 @@ from onebyone.engine import choose_device, reproducible
 from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.export import export
+from onebyone.estimator.inputs import Samples, is_image, read_samples
 from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, in_order
 from onebyone.estimator.locking import synchronized
 from onebyone.estimator.making import State, check_settings, make_learner, making, method_in_use, with_room
-from onebyone.estimator.samples import Layout, as_tensor
+from onebyone.estimator.samples import Layout
 from onebyone.methods import AUTO
 from onebyone.seeding import generator
 
@@ -47,8 +48,13 @@ def learning() -> Iterator[None]:
 class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learns a stream, a few samples at a time, and classes nobody announced.
 
-    Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays, tensors or
-    lists of PIL images; one kind a classifier. Bytes (uint8) are kept as bytes and scaled, other numbers are used as
+    Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays or tensors;
+    images may also be lists of PIL images or of paths, or a single one of these. The first call fixes what a sample is:
+    vectors of so many features, or images of one size, gray or colour. Later images of another size are resized, and
+    converted between gray and colour. PIL images and files are made upright (EXIF), have at most 256 pixels on the
+    shorter side, and are gray if all of the first call are; transparent pixels become white.
+
+    Bytes (uint8) are kept as bytes and scaled, other numbers are used as
     float32 (vectors are standardised by their mean and spread so far, unless another encoder is given), which is why
     timestamps want an offset subtracted. Labels are of any hashable type, all of one. ``classes_`` is what is known so
     far, sorted where labels can be.
@@ -170,20 +176,19 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _prepare(
         self, state: State | None, X: Any, y: Any, classes: Iterable[Label] | None = None
-    ) -> tuple[State, Tensor, Tensor]:
+    ) -> tuple[State, Samples, Tensor]:
         """Check everything, and give the state to learn with and the samples and classes as it reads them."""
         self._check_settings()
-        labels = as_labels(y, state.labels if state else ())
+        one = is_image(X) and np.ndim(y) == 0 and y is not None  # a single image may come with a single label
+        labels = as_labels([y] if one else y, state.labels if state else ())
         announced = as_labels(list(classes), labels) if classes is not None else []
-        x = as_tensor(X, self)
+        x = read_samples(X, state.layout if state else None, self.channels, self)
         if len(x) != len(labels):
             raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label a sample")
         if state is None:
-            state = self._begin(Layout.of(x, self.channels))
+            state = self._begin(x.layout)
         else:
             self._check_unchanged(state)
-            self._check_features(state, X)
-        x = state.layout.arrange(x)
         known = list(dict.fromkeys([*state.labels, *announced, *labels]))
         learner = with_room(state, len(known))
         place = {label: slot for slot, label in enumerate(known)}
@@ -191,7 +196,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         state = replace(state, labels=known, learner=learner)
         if self.autosave is not None:  # what cannot be saved is better known before it is learnt
             persistence.describe(state, self.get_params(deep=False), None)
-        return state, x.to(learner.device), slots.to(learner.device)
+        return state, x, slots.to(learner.device)
 
     def _begin(self, layout: Layout) -> State:
         random, seed = check_random_state(self.random_state), self.random_state
@@ -215,12 +220,12 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self._state = state
 
     def _learn(
-        self, x: Tensor, slots: Tensor, order: Tensor, *, again: bool = False, in_sequence: bool = False
+        self, x: Samples, slots: Tensor, order: Tensor, *, again: bool = False, in_sequence: bool = False
     ) -> None:
         learner = self._fitted().learner
         boundaries = in_sequence and learner.needs_boundaries  # shuffled samples have no task boundaries
-        for index in order.to(x.device).split(int(self.batch_size)):  # torch takes no integers of numpy's
-            batch, classes = x[index], slots[index]
+        for index in order.split(int(self.batch_size)):  # torch takes no integers of numpy's
+            batch, classes = x[index].to(learner.device), slots[index.to(slots.device)]
             if boundaries and learner.observed.any() and not learner.observed[classes].all():
                 learner.end_task()  # a stream does not say where a task ends; a new class begins one
             (learner.repeat if again else learner.observe)(batch, classes)
@@ -262,10 +267,10 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _scores(self, X: Any) -> Tensor:
         """[n, classes] in the order of ``classes_``, on the CPU."""
         state = self._fitted()
-        x = as_tensor(X, self)
-        self._check_features(state, X)
+        learner, samples = state.learner, read_samples(X, state.layout, self.channels, self)
         with reproducible():
-            scores = state.learner.scores(state.layout.arrange(x).to(state.learner.device))[:, self._columns].cpu()
+            parts = [learner.scores(part.to(learner.device)).cpu() for part in samples.chunks()]
+        scores = torch.cat(parts)[:, self._columns]
         if scores.isnan().any():
             persistence.check_finite(persistence.contents(state))
             raise UsageError("X has values too large for what was learnt, and no scores; scale or remove them")
@@ -357,10 +362,6 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UsageError(
                 f"{', '.join(changed)} changed since learning began; set it back, or call fit to begin anew"
             )
-
-    def _check_features(self, state: State, X: Any) -> None:
-        if state.layout.axes == "vector":
-            validate_data(self, X, reset=False, skip_check_array=True)
 
     def _feature_names(self) -> list[str] | None:
         names = getattr(self, "feature_names_in_", None)

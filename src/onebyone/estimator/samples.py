@@ -1,25 +1,20 @@
-"""From whatever holds samples to one tensor, in the layout that networks read."""
+"""What one sample of a classifier is, and how others are converted to it."""
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from sklearn.utils import check_array
+import torch.nn.functional as F
 from torch import Tensor
 
 from onebyone.errors import UsageError
 
-Array = npt.NDArray[Any]
 Axes = Literal["vector", "gray", "first", "last"]  # what one sample is; of an image with channels, where these stand
 DTYPES = {"uint8": torch.uint8, "float32": torch.float32}
 MOST = 2**26  # values of a sample that is read from a file
-WIDE = (torch.float64, torch.int32, torch.int64)  # of which float32 may lose digits
 FEW = 4  # an axis of at most so many is taken for channels: gray, gray and alpha, colour, colour and alpha
 
 
@@ -68,7 +63,7 @@ class Layout:
                 )
         if prod(shape) == 0:
             raise UsageError(f"X has shape {tuple(x.shape)}; a sample needs at least one value")
-        return cls(shape, x.dtype, axes)
+        return cls(shape, kept_dtype(x.dtype), axes)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -80,24 +75,64 @@ class Layout:
                 return (self.shape[-1], *self.shape[:-1])
         return self.shape
 
-    def arrange(self, x: Tensor) -> Tensor:
-        """[n, *shape] as it comes -> [n, *sample_shape], without a copy; anything of another kind is refused."""
-        if tuple(x.shape[1:]) != self.shape:
-            raise UsageError(f"X has samples of shape {tuple(x.shape[1:])}; those learnt had {self.shape}")
-        if x.dtype != self.dtype:
+    def like(self, x: Tensor, channels: str = "auto") -> Layout:
+        """The layout of other samples ``x`` [n, ...], which :meth:`convert` turns into this one.
+
+        Images may have another size, and gray ones may stand for colour and the other way round. Anything else is
+        refused.
+        """
+        shape = tuple(x.shape[1:])
+        given = self if shape == self.shape else self._other(x, channels)
+        if given is None:
+            alone = "; give a single sample as X[None]" if x.dim() == len(self.shape) else ""
+            raise UsageError(f"X has samples of shape {shape}; those learnt had {self.shape}{alone}")
+        dtype = kept_dtype(x.dtype)
+        if dtype != self.dtype:
             raise UsageError(
-                f"X has samples of type {_name(x.dtype)}; those learnt were {_name(self.dtype)}, and bytes (0 to 255) "
+                f"X has samples of type {_name(dtype)}; those learnt were {_name(self.dtype)}, and bytes (0 to 255) "
                 "and other numbers are not scaled alike: give the same type"
             )
-        return self.channels_first(x)
+        return given
+
+    def _other(self, x: Tensor, channels: str) -> Layout | None:
+        shape = tuple(x.shape[1:])
+        if self.axes == "vector" or len(shape) not in (2, 3) or prod(shape) == 0:
+            return None
+        given = Layout.of(x, self.axes if self.axes in ("first", "last") else channels)
+        (count, *sides), (expected, *own_sides) = given.sample_shape, self.sample_shape
+        # An image [height, width, channels] that is not in a list looks like many gray images of a few pixels.
+        strip = given.axes == "gray" and min(sides) <= FEW < min(own_sides)
+        return None if strip or (count != expected and {count, expected} != {1, 3}) else given
+
+    def convert(self, x: Tensor, given: Layout) -> Tensor:
+        """[n, *given.shape] -> [n, *sample_shape] in the type of this layout, resized where it has to be."""
+        x = given.channels_first(x if x.dtype == self.dtype else x.float())
+        count, *size = self.sample_shape
+        if given.axes != "vector" and x.shape[1] != count:
+            x = x.expand(-1, 3, -1, -1) if count == 3 else self._typed(luminance(x))
+        if given.axes != "vector" and list(x.shape[2:]) != size:
+            x = self._typed(F.interpolate(x.float(), size, mode="bilinear", antialias=True))
+        return x
+
+    def _typed(self, x: Tensor) -> Tensor:
+        return x.round().clamp(0, 255).to(torch.uint8) if self.dtype == torch.uint8 else x
 
     def channels_first(self, x: Tensor) -> Tensor:
-        """The same without looking: [n, height, width, channels] becomes [n, channels, height, width], and so on."""
+        """[n, *shape] -> [n, *sample_shape] without a copy: [n, height, width, channels] to [n, channels, ...]."""
         match self.axes:
             case "gray":
                 return x[:, None]
             case "last":
                 return x.permute(0, 3, 1, 2)
+        return x
+
+    def channels_last(self, x: Tensor) -> Tensor:
+        """The inverse of :meth:`channels_first`."""
+        match self.axes:
+            case "gray":
+                return x[:, 0]
+            case "last":
+                return x.permute(0, 2, 3, 1)
         return x
 
     def to_json(self) -> dict[str, Any]:
@@ -114,76 +149,15 @@ class Layout:
         raise UsageError(f"{found!r} is no layout of samples")
 
 
-def as_tensor(X: Any, estimator: object = None) -> Tensor:
-    """Any samples as a tensor [n, ...] of bytes, or of finite numbers as float32; bytes are not copied.
-
-    >>> as_tensor([[1, 2], [3, 4]])
-    tensor([[1., 2.],
-            [3., 4.]])
-    """
-    if isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, Tensor) for x in X):
-        _check_alike({tuple(x.shape) for x in X})
-        X = torch.stack(tuple(X))
-    if isinstance(X, Tensor):
-        x = _checked(X)
-        if X.dim() == 2 and X.dtype in WIDE:
-            _warn_of_lost_digits(*(bound.cpu().numpy() for bound in X.detach().aminmax(dim=0)))
-        return x
-    if isinstance(X, (list, tuple)) and len(X) and hasattr(X[0], "__array_interface__"):  # arrays, images of PIL
-        X = _stacked(X)
-    dtype = None if getattr(X, "dtype", None) == np.uint8 else np.float32
-    with np.errstate(over="ignore"):  # a number too large for float32 is refused, not warned of
-        array = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=estimator)
-    given = np.asarray(X)
-    if given.ndim == 2 and given.dtype.kind in "iuf" and not np.can_cast(given.dtype, np.float32):
-        _warn_of_lost_digits(given.min(0), given.max(0))
-    usable = array.flags.writeable and all(stride >= 0 for stride in array.strides)  # torch takes no other
-    return torch.from_numpy(array if usable else array.copy())
+def luminance(x: Tensor) -> Tensor:
+    """[n, 3, h, w] -> [n, 1, h, w]: the gray value of colours, as Pillow has it."""
+    red, green, blue = x.float().unbind(1)
+    return (0.299 * red + 0.587 * green + 0.114 * blue)[:, None]
 
 
-def _warn_of_lost_digits(low: Array, high: Array) -> None:
-    """Say so of columns, from ``low`` to ``high``, that differ by so little of their size that float32 rounds it away.
-
-    What differs by a few roundings of float64 is a constant that was computed. A batch of a slow stream may differ by
-    less than all of it, so that only what keeps less than four bits in float32 is spoken of.
-    """
-    first, last = low.astype(np.float64), high.astype(np.float64)
-    spread, largest = last - first, np.maximum(abs(first), abs(last))
-    noise = 2.0**-46 if low.dtype.kind == "f" else 0.0
-    lost = (high > low) & (spread >= noise * largest) & (spread < 2.0**-20 * largest)
-    if lost.any():
-        columns = ", ".join(map(str, lost.nonzero()[0][:3]))
-        warnings.warn(
-            f"X has large values that differ little (column {columns}), and they are used as float32, which keeps 7 "
-            "digits; subtract a fixed offset from them first",
-            stacklevel=6,
-        )
-
-
-def _stacked(images: Any) -> Any:
-    # The values of a palette image are places in a table of colours, which says what they mean.
-    arrays = [np.asarray(i.convert("RGB") if getattr(i, "mode", None) == "P" else i) for i in images]
-    _check_alike({array.shape for array in arrays})
-    return np.stack(arrays)
-
-
-def _check_alike(shapes: set[tuple[int, ...]]) -> None:
-    if len(shapes) > 1:
-        few = ", ".join(map(str, sorted(shapes)[:3]))
-        raise UsageError(f"X has samples of different shapes ({few}); resize them to one")
-
-
-def _checked(x: Tensor) -> Tensor:
-    x = x.detach()
-    if x.dim() < 2 or x.layout != torch.strided or x.is_complex():
-        raise UsageError(f"X is a tensor of shape {tuple(x.shape)} and type {_name(x.dtype)}; expected real [n, ...]")
-    if len(x) == 0:
-        raise UsageError(f"X has 0 samples (shape={tuple(x.shape)}); give at least one")
-    if x.dtype != torch.uint8:
-        x = x.float()
-        if not bool(x.isfinite().all()):
-            raise UsageError("X contains NaN, or infinity or a value too large for float32; remove or fill them")
-    return x
+def kept_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type that samples of ``dtype`` are kept in."""
+    return torch.uint8 if dtype == torch.uint8 else torch.float32
 
 
 def _name(dtype: torch.dtype) -> str:

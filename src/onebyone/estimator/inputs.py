@@ -1,0 +1,252 @@
+"""Whatever is given as X, read as samples of one layout."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+from torch import Tensor
+from torch.utils.data import DataLoader
+from torch.utils.data import Dataset as TorchDataset
+
+from onebyone.data import Dataset
+from onebyone.data.dataset import chunk_size, first_not_finite
+from onebyone.data.images import UnreadableImage, all_pixels, is_gray, opened, pixels
+from onebyone.errors import UsageError
+from onebyone.estimator.samples import Layout
+
+if TYPE_CHECKING:
+    from onebyone.data.images import Mode, Source
+
+Array = npt.NDArray[Any]
+MODES: dict[int, Mode] = {1: "L", 3: "RGB", 4: "RGBA"}  # of images, by the number of channels
+MOST_SIDE = 256  # pixels of the shorter side of images and image files; larger ones are shrunk
+DECODED = 2**27  # bytes of images that are decoded at once; of more, files are read again when they are needed
+WIDE = (torch.float64, torch.int32, torch.int64)  # of which float32 may lose digits
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Samples of one layout, converted when they are asked for, so that only a few are ever held converted."""
+
+    layout: Layout
+    given: Layout  # of the source
+    source: Tensor | Sequence[Source]  # [n, *given.shape], or images and image files
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def __getitem__(self, index: Tensor) -> Tensor:
+        """[m, *sample_shape] the samples at ``index`` [m]."""
+        if isinstance(self.source, Tensor):
+            return self.layout.convert(self.source[index], self.given)
+        return self._decoded([self.source[place] for place in index.tolist()])
+
+    def chunks(self) -> Iterator[Tensor]:
+        """All samples in order, in parts that take a bounded amount of memory.
+
+        A tensor that needs no conversion is one part: learners compute with a few samples at a time anyway.
+        """
+        if isinstance(self.source, Tensor) and self.given == self.layout and self.source.dtype == self.layout.dtype:
+            yield self.layout.channels_first(self.source)
+            return
+        shape = self.given.shape if prod(self.given.shape) > prod(self.layout.shape) else self.layout.shape
+        size = chunk_size(shape)
+        if isinstance(self.source, Tensor):
+            yield from (self.layout.convert(part, self.given) for part in self.source.split(size))
+        else:
+            for start in range(0, len(self.source), size):
+                yield self._decoded(self.source[start : start + size])
+
+    def _decoded(self, sources: Sequence[Source]) -> Tensor:
+        channels, *size = self.layout.sample_shape
+        x = np.empty((len(sources), *size, channels), np.uint8)
+        for row, found in zip(x, all_pixels(sources, MODES[channels], (size[0], size[1])), strict=True):
+            if isinstance(found, UnreadableImage):
+                raise found
+            row[:] = found.reshape(row.shape)
+        return torch.from_numpy(x).permute(0, 3, 1, 2)
+
+
+def read_samples(X: Any, layout: Layout | None = None, channels: str = "auto", estimator: object = None) -> Samples:
+    """The samples in ``X``, to be used in ``layout``; without one, they say themselves what it is.
+
+    Images of another size than the layout's are resized, and converted between gray and colour. The layout of images of
+    Pillow and of image files is the size of the first one, with its shorter side at most 256 pixels, in gray if all of
+    them are gray. It raises :class:`UsageError` for anything that is no batch of samples.
+    """
+    _refuse_what_is_no_batch(X)
+    sources = images_in(X)
+    if sources is None:
+        x = as_tensor(X, layout, channels, estimator)
+        if layout is not None and layout.axes == "vector" and estimator is not None:
+            validate_data(estimator, X, reset=False, skip_check_array=True)  # the number and names of its columns
+        given = Layout.of(x, channels) if layout is None else layout.like(x, channels)
+        return Samples(layout or given, given, x)
+    if layout is None:
+        layout = _image_layout(sources)
+    _check_reads_images(layout)
+    samples = Samples(layout, layout, sources)
+    if len(sources) * prod(layout.shape) > DECODED:
+        return samples
+    x = torch.cat(list(samples.chunks()))
+    return Samples(layout, layout, layout.channels_last(x))
+
+
+def images_in(X: Any) -> list[Source] | None:
+    """The images and paths that ``X`` consists of, one or many; None if it is anything else."""
+    if is_image(X):
+        return [X]
+    if getattr(X, "ndim", None) == 1 and getattr(X, "dtype", None) is not None and X.dtype.kind in "OUT":
+        X = list(X)  # paths in an array, or in a column of a table
+    if not isinstance(X, (list, tuple)) or not len(X) or not is_image(X[0]):
+        return None
+    if not all(map(is_image, X)):
+        raise UsageError("X has images or paths among other samples; give all of them as one kind")
+    return list(X)
+
+
+def is_image(x: object) -> bool:
+    """Whether it is one sample by itself: an image of Pillow, or the path of an image file."""
+    pillow = sys.modules.get("PIL.Image")  # where it was never imported, nothing is one of its images
+    return isinstance(x, (str, PathLike)) or (pillow is not None and isinstance(x, pillow.Image))
+
+
+def _refuse_what_is_no_batch(X: Any) -> None:
+    each = "call partial_fit(x, y) or predict(x) for each of its batches"
+    match X:
+        case Dataset():
+            raise UsageError("X is a Dataset; give its samples and labels, as data.train_x and data.train_y")
+        case DataLoader():
+            raise UsageError(f"X is a DataLoader; {each}: for x, y in loader")
+        case TorchDataset():
+            raise UsageError(f"X is a torch Dataset; make batches of it with a DataLoader and {each}")
+        case Iterator():
+            raise UsageError(f"X is a {type(X).__name__}; give list(X) if it gives samples, or {each}")
+        case str() | PathLike() if Path(X).is_dir():
+            raise UsageError(
+                f"X is the folder {X}; give a list of its files, or read it with onebyone.from_folder, which takes the "
+                "names of sub-folders for labels"
+            )
+
+
+def _image_layout(sources: Sequence[Source]) -> Layout:
+    gray = True
+    for source in sources:
+        try:
+            with opened(source) as image:  # the header only
+                gray &= is_gray(image)
+        except Exception as error:  # a damaged image can raise anything
+            raise UnreadableImage(source, error) from error
+    height, width, *_ = pixels(sources[0]).shape
+    shrink = max(1.0, min(height, width) / MOST_SIDE)
+    size = (max(1, round(height / shrink)), max(1, round(width / shrink)))
+    return Layout(size if gray else (*size, 3), torch.uint8, "gray" if gray else "last")
+
+
+def _check_reads_images(layout: Layout) -> None:
+    if layout.axes == "vector" or layout.dtype != torch.uint8 or layout.sample_shape[0] not in MODES:
+        kind = f"{layout.shape} {str(layout.dtype).removeprefix('torch.')}"
+        raise UsageError(f"X has images, and those learnt were arrays of {kind}; give samples of that kind")
+
+
+def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", estimator: object = None) -> Tensor:
+    """Samples as a tensor [n, ...] of bytes or of numbers that are finite as float32.
+
+    Vectors are converted to float32 here. Images of another type than bytes are left as they are: their float32 may
+    take more memory than there is.
+
+    >>> as_tensor([[1, 2], [3, 4]])
+    tensor([[1., 2.],
+            [3., 4.]])
+    """
+    if isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, (Tensor, np.ndarray)) for x in X):
+        X = _stacked([x if isinstance(x, Tensor) else _shared(x) for x in X], layout, channels)
+    if isinstance(X, Tensor):
+        x = _checked(X)
+        if X.dim() == 2 and X.dtype in WIDE:
+            _warn_of_lost_digits(*(bound.cpu().numpy() for bound in X.detach().aminmax(dim=0)))
+        return x
+    if isinstance(X, np.ndarray) and X.ndim > 2 and X.dtype.kind in "biuf" and X.dtype.itemsize <= 8:
+        check_array(X, dtype=None, allow_nd=True, ensure_all_finite=False, input_name="X", estimator=estimator)
+        return _checked(_shared(X))
+    dtype = None if getattr(X, "dtype", None) == np.uint8 else np.float32
+    with np.errstate(over="ignore"):  # a number too large for float32 is refused, not warned of
+        array = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=estimator)
+    given = np.asarray(X)
+    if given.ndim == 2 and given.dtype.kind in "iuf" and not np.can_cast(given.dtype, np.float32):
+        _warn_of_lost_digits(given.min(0), given.max(0))
+    return _shared(array)
+
+
+def _shared(array: Array) -> Tensor:
+    """The array as a tensor, without a copy where torch allows it."""
+    usable = array.flags.writeable and array.dtype.isnative and all(stride >= 0 for stride in array.strides)
+    return torch.from_numpy(array if usable else array.astype(array.dtype.newbyteorder("=")))
+
+
+def _warn_of_lost_digits(low: Array, high: Array) -> None:
+    """Warn of columns, with values from ``low`` to ``high``, whose differences float32 rounds away.
+
+    Differences of a few roundings of float64 are those of a computed constant. One batch of a slow stream may vary less
+    than the whole stream, so only columns that keep less than four bits in float32 are warned of.
+    """
+    first, last = low.astype(np.float64), high.astype(np.float64)
+    span, largest = last - first, np.maximum(abs(first), abs(last))
+    noise = 2.0**-46 if low.dtype.kind == "f" else 0.0
+    lost = (high > low) & (span >= noise * largest) & (span < 2.0**-20 * largest)
+    if lost.any():
+        columns = ", ".join(map(str, lost.nonzero()[0][:3]))
+        warnings.warn(
+            f"X has large values that differ little (column {columns}), and they are used as float32, which keeps 7 "
+            "digits; subtract a fixed offset from them first",
+            stacklevel=7,
+        )
+
+
+def _stacked(parts: Sequence[Tensor], layout: Layout | None, channels: str) -> Tensor:
+    """One tensor of all parts; images of different sizes are converted to ``layout``, or to the size of the first."""
+    shapes = {tuple(part.shape) for part in parts}
+    if len(shapes) == 1:
+        return torch.stack(tuple(parts))
+    if not {len(shape) for shape in shapes} <= {2, 3} or len({part.dtype for part in parts}) > 1:
+        few = ", ".join(map(str, sorted(shapes)[:3]))
+        raise UsageError(f"X has samples of different shapes ({few}) or types; give all of them one")
+    if layout is None:
+        layout = _common_layout([Layout.of(part[None], channels) for part in parts])
+    converted = [layout.convert(part[None], layout.like(part[None], channels)) for part in parts]
+    return layout.channels_last(torch.cat(converted))
+
+
+def _common_layout(layouts: Sequence[Layout]) -> Layout:
+    """The size of the first image, with the channels of the one that has most."""
+    _, height, width = layouts[0].sample_shape
+    richest = max(layouts, key=lambda layout: layout.sample_shape[0])
+    count = richest.sample_shape[0]
+    shape = {"gray": (height, width), "first": (count, height, width), "last": (height, width, count)}[richest.axes]
+    return Layout(shape, richest.dtype, richest.axes)
+
+
+def _checked(x: Tensor) -> Tensor:
+    x = x.detach()
+    if x.dim() < 2 or x.layout != torch.strided or x.is_complex():
+        kind = str(x.dtype).removeprefix("torch.")
+        raise UsageError(f"X is a tensor of shape {tuple(x.shape)} and type {kind}; expected real [n, ...]")
+    if len(x) == 0:
+        raise UsageError(f"X has 0 samples (shape={tuple(x.shape)}); give at least one")
+    if x.dim() == 2 and x.dtype != torch.uint8:
+        x = x.float()
+    if first_not_finite(x) is not None:
+        raise UsageError("X contains NaN, or infinity or a value too large for float32; remove or fill them")
+    return x
