@@ -67,7 +67,7 @@ def names(folder: Path) -> set[str]:
         ("--set prototype_momentum=1.1", "prototype_momentum is 1.1; it must be at most 1"),
         ("--set augment=maybe", "augment is 'maybe'; it must be yes or no"),
         ("--set replay_from=other", "unknown replay_from 'other'; did you mean 'others'? Known: all, others"),
-        ("--set memory_per_class=5", "memory_per_class is an option of the run, not of the method; use --memory-"),
+        ("--set memory_per_class=5", "memory_per_class is an option of the run, not of the method; give it to the run"),
         ("--memory-per-class 0", "memory_per_class is 0; it must be at least 1"),
         ("--memory-per-class -3", "memory_per_class is -3; it must be at least 1"),
         ("--memory-per-class 999999999999999", "there is not enough memory; lower --memory-per-class"),
@@ -92,7 +92,7 @@ def names(folder: Path) -> set[str]:
         ("--stream returning:periods=999", "a class has fewer samples than the 999 times it is to arrive; lower per"),
         ("--stream iid:imbalance=0.5", "imbalance is 0.5; it must be at least 1"),
         ("--stream iid:imbalance=999", "imbalance is 999.0; the smallest class has 139 samples, so it can be at most"),
-        ("--method iid --stream blurry", "iid learns a shuffled stream, not blurry; leave --stream out or use iid"),
+        ("--method iid --stream blurry", "iid learns a shuffled stream, not blurry; leave stream out or use iid"),
         ("--checkpoint-every 0", "checkpoint_every is 0; it must be at least 1"),
         ("--device gpu", "device 'gpu' cannot be used (there is none that can learn); use cpu, cuda, cuda:N or auto"),
         ("--data-dir here", "digits is inside the package; leave --data-dir out, or name another data set"),
@@ -305,7 +305,7 @@ def test_a_folder_of_another_configuration_is_refused_and_left_alone(
     said = refuse(*QUICK, "--out", "out", *words)
     assert said.startswith("out holds a run of another configuration (")
     assert sentence in said
-    assert said.endswith("; choose another --out")
+    assert said.endswith("; choose another folder")
     assert {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()} == before
 
 

@@ -53,7 +53,7 @@ def protocols_of(name: str, parts: Sequence[Part] = PARTS) -> tuple[str, ...]:
         raise unknown("protocol", name, (*PROTOCOLS, "both"))
     asked = tuple(PROTOCOLS) if name == "both" else (name,)
     if not (found := tuple(one for one in asked if any(part.compares_in(one) for part in parts))):
-        raise UsageError("what goes beyond the paper is compared with joint passes only; use --protocol joint")
+        raise UsageError("what goes beyond the paper is compared with joint passes only; use protocol joint")
     return found
 
 

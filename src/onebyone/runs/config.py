@@ -43,7 +43,7 @@ class RunConfig(Checked):
     def method_options(self) -> Checked:
         """The method's options, checked. A method that keeps nothing has no use for ``memory_per_class``."""
         if "memory_per_class" in self.options:
-            raise UsageError("memory_per_class is an option of the run, not of the method; use --memory-per-class")
+            raise UsageError("memory_per_class is an option of the run, not of the method; give it to the run")
         kind = find(self.method).options
         texts = {name: str(value) for name, value in self.options.items()}
         if issubclass(kind, ReplayOptions | BudgetOptions):
@@ -60,9 +60,7 @@ class RunConfig(Checked):
         own = "iid" if shuffled else "class-incremental"
         found = in_full(own if self.stream == AUTO else self.stream)
         if shuffled and not found.startswith("iid:"):
-            raise UsageError(
-                f"{self.method} learns a shuffled stream, not {self.stream}; leave --stream out or use iid"
-            )
+            raise UsageError(f"{self.method} learns a shuffled stream, not {self.stream}; leave stream out or use iid")
         return found
 
     def in_full(self, device: str) -> RunConfig:

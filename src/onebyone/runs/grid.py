@@ -48,7 +48,7 @@ def expand(grid: Mapping[str, Any]) -> list[RunConfig]:
     known = [item.name for item in fields(RunConfig) if item.name != "device"]
     for name in grid:
         if name == "device":
-            raise UsageError("device belongs to the sweep, not to its runs; remove it and use --device")
+            raise UsageError("device belongs to the sweep, not to its runs; remove it, and give it to the sweep")
         if name not in known:
             raise unknown("name in a grid", str(name), known)
     configs = []

@@ -103,7 +103,7 @@ class Run:
         if not differences and (out / RESULT).exists():  # which tells, where config.yaml was lost
             differences = _differences(Result.read(out / RESULT).config, self.config)
         if differences:
-            raise UsageError(f"{out} holds a run of another configuration ({differences}); choose another --out")
+            raise UsageError(f"{out} holds a run of another configuration ({differences}); choose another folder")
         if not path.exists():
             with whole(path) as place:
                 place.write_text(yaml.safe_dump(self.config, sort_keys=False))
