@@ -181,7 +181,7 @@ def test_the_bar_shows_everything_on_one_line(width: int) -> None:
     for _ in range(10):
         now += 0.1
         bar.stepped(98, 1000)
-    bar.examined(98, 1.0)
+    bar.evaluated(98, 1.0)
     for part in ("supbyol on cifar100", "task 99/100", "10,000 samples/s", "accuracy 100.0 %", "00:02"):
         assert part in line()
     bar.started("er on digits", 1438, 0, 10)  # the next one
@@ -193,7 +193,7 @@ def test_the_bar_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]
     with Bar() as bar:
         bar.started("er on digits", 1438, 0, 10)
         bar.stepped(0, 10)
-        bar.examined(0, 0.5)
+        bar.evaluated(0, 0.5)
     assert capsys.readouterr() == ("", "")
 
 

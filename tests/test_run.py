@@ -300,7 +300,7 @@ class Notes(Listener):
     def stepped(self, task: int, samples: int) -> None:
         self.told.append((task, samples))
 
-    def examined(self, task: int, accuracy: float) -> None:
+    def evaluated(self, task: int, accuracy: float) -> None:
         self.told.append((task, "accuracy", accuracy))
 
 

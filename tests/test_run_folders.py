@@ -66,7 +66,7 @@ def spellings(draw: st.DrawFn, config: RunConfig) -> RunConfig:
         | {
             "method": draw(st.sampled_from([config.method, f"onebyone.methods:{config.method}"])),
             "device": draw(st.sampled_from(["auto", "cpu"])),
-            "stream": draw(st.sampled_from([config.stream, config.arrival()])),
+            "stream": draw(st.sampled_from([config.stream, config.full_stream()])),
             "memory_per_class": draw(st.integers(1, 9)) if keeps_nothing else config.memory_per_class,
             "options": options,
         }

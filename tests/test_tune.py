@@ -42,7 +42,7 @@ def test_no_record_is_of_the_test_set(path: Path) -> None:
 
 
 def test_a_run_on_the_test_set_is_refused() -> None:
-    with pytest.raises(UsageError, match="examined on the test set"):
+    with pytest.raises(UsageError, match="evaluated on the test set"):
         tuning_rows({"one": RunConfig(method="finetune")}, {"one": Failed("too fast")})
 
 
@@ -192,7 +192,7 @@ def test_a_folder_of_other_records_is_refused_before_anything_is_run(
 ) -> None:
     code, out, err = onebyone("tune", "--dataset", "digits", "--record", REPOSITORY / "results")
     assert (code, out) == (2, "")
-    assert "is no record of tuning, or damaged; choose another folder for the record" in err
+    assert "is not a record of tuning, or is damaged; choose another folder for the record" in err
     assert not Path("runs").exists()
 
 

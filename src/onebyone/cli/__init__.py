@@ -10,7 +10,7 @@ from onebyone.errors import UsageError
 
 
 def main() -> None:
-    """Run the command line; what the user can mend is one sentence and exit code 2."""
+    """Run the command line. An error that the user can fix is one sentence and exit code 2."""
     try:
         from onebyone.cli.app import app
     except ModuleNotFoundError as missing:
@@ -22,20 +22,20 @@ def main() -> None:
     warnings.showwarning = _print_warning
     sentence = ""
     try:
-        # Standalone, the parser would print three lines of usage before what is wrong.
+        # In standalone mode the parser would print three lines of usage before the error.
         code = app(sys.argv[1:] or ["--help"], prog_name="onebyone", standalone_mode=False)
     except UsageError as error:
         sentence, code = str(error), 2
     except OSError as error:
         sentence, code = f"{error.filename or 'a file'} cannot be used ({error.strerror or error})", 2
     except RuntimeError as error:
-        if "allocate" not in str(error):  # torch's word on every device; there is no exception for it on a CPU
+        if "allocate" not in str(error):  # on a CPU, torch has no exception of its own for this
             raise
         sentence, code = "there is not enough memory; lower --memory-per-class, --batch-size or replay_size", 2
     except Interrupted as stop:
         sentence, code = str(stop), 130
     except Exception as error:
-        if not hasattr(error, "format_message"):  # the parser's own errors, whose class moved between typer's releases
+        if not hasattr(error, "format_message"):  # errors of the parser, whose class differs between versions of typer
             raise
         sentence, code = error.format_message(), 2
     if sentence:

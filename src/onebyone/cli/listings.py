@@ -54,7 +54,7 @@ def streams() -> Answer:
 
 
 def _listing(entries: Mapping[str, tuple[str, str]], second: str) -> Answer:
-    """Names, and what each of them is and where it is in the paper."""
+    """Names, with a summary and where the paper has it."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold")
     for name, (summary, where) in entries.items():

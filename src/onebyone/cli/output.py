@@ -1,4 +1,4 @@
-"""What a command prints: for people, or with --json for programs; with --quiet nothing but the result."""
+"""What a command prints: text, or with --json one JSON document; with --quiet the result and no progress."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ OPTIONS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found out."""
+    """The result of a command."""
 
     data: Any  # for --json
-    text: RenderableType = ""  # the same for people
+    text: RenderableType = ""  # the same as text
     note: str = ""  # what to do next; left out with --quiet
     failure: str = ""  # a sentence for stderr; the command then ends with code 1
 
@@ -68,7 +68,7 @@ def silent() -> bool:
 
 
 def show(text: RenderableType) -> None:
-    """Print for people."""
+    """Print a text or a table."""
     if isinstance(text, str):
         if text:
             print(text)  # not by rich, which folds long lines
@@ -77,7 +77,7 @@ def show(text: RenderableType) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no notation for."""
+    """Convert values that JSON has no notation for."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
     if isinstance(value, Path):

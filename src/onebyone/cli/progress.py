@@ -24,29 +24,29 @@ from onebyone.runs import Listener
 
 
 class Rate(ProgressColumn):
-    """Samples a second, lately."""
+    """Samples per second."""
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f} samples/s" if task.speed else "", style="dim")
 
 
 class Bar(Listener):
-    """Task, samples a second, accuracy so far and time left, on one line of the terminal."""
+    """Task, samples per second, accuracy and remaining time, on one line of the terminal."""
 
     def __init__(self) -> None:
         self.progress = Progress(
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("{task.fields[place]}"),
-            Rate(Column(no_wrap=True)),  # so that where there is little room, the bar gives way
+            TextColumn("{task.fields[position]}"),
+            Rate(Column(no_wrap=True)),  # in a narrow terminal the bar shrinks instead
             TextColumn("{task.fields[accuracy]}"),
             TimeRemainingColumn(compact=True),
             console=Console(stderr=True),
             disable=silent() or not sys.stderr.isatty(),
             transient=True,
         )
-        self.line = self.progress.add_task("reading the data", total=None, place="", accuracy="")
+        self.line = self.progress.add_task("reading the data", total=None, position="", accuracy="")
 
     def __enter__(self) -> Self:
         self.progress.start()
@@ -60,11 +60,11 @@ class Bar(Listener):
     def started(self, title: str, samples: int, done: int, tasks: int) -> None:
         self.tasks = tasks
         self.progress.reset(
-            self.line, description=title, total=samples, completed=done, place=f"task 1/{tasks}", accuracy=""
+            self.line, description=title, total=samples, completed=done, position=f"task 1/{tasks}", accuracy=""
         )
 
     def stepped(self, task: int, samples: int) -> None:
-        self.progress.update(self.line, advance=samples, place=f"task {task + 1}/{self.tasks}")
+        self.progress.update(self.line, advance=samples, position=f"task {task + 1}/{self.tasks}")
 
-    def examined(self, task: int, accuracy: float) -> None:
+    def evaluated(self, task: int, accuracy: float) -> None:
         self.progress.update(self.line, accuracy=f"accuracy {100 * accuracy:.1f} %")

@@ -12,7 +12,7 @@ import typer
 
 from onebyone.cli.options import COMPLETIONS, DataDir, Device, Jobs, names
 from onebyone.cli.output import Answer
-from onebyone.cli.sweep_view import watch
+from onebyone.cli.sweep_view import show_progress
 from onebyone.errors import UsageError
 from onebyone.files import whole
 from onebyone.paper import records
@@ -86,7 +86,7 @@ def reproduce_command(
         command = _again(found, parts, target, protocol)
     else:
         command = _command(target, protocol, count, quick, method or ()) + (f" --winners {winners}" if winners else "")
-        with watch() as listener:
+        with show_progress() as listener:
             found, replaced, failed = reproduce(
                 parts,
                 out,
@@ -99,7 +99,7 @@ def reproduce_command(
                 jobs=jobs,
                 listener=listener,
             )
-    _say(replaced)
+    _report_replaced(replaced)
     parts = found.with_own(parts)
     study = Study(found.of(parts), parts, protocols, command=command, tried=read_tried((from_ or out) / "tried.yaml"))
     tables = (*study.tables, *study.ends, *study.beyond)
@@ -155,7 +155,7 @@ def report_command(
     if keep is not None:
         added_to = keep.resolve() in [folder.resolve() for folder in folders]  # then nothing should get lost there
         found, replaced = records.keep(found, keep, EVERYTHING, lose=not added_to)
-        _say(replaced)
+        _report_replaced(replaced)
     parts = found.with_own(_shown(found))
     rows = found.of(parts).rows
     study = Study(
@@ -166,28 +166,28 @@ def report_command(
         tried=[entry for folder in folders for entry in read_tried(folder / "tried.yaml")],
     )
     if text is not None:
-        with whole(text) as place:
-            place.write_text(markdown(study), encoding="utf-8")
+        with whole(text) as temporary:
+            temporary.write_text(markdown(study), encoding="utf-8")
     else:
         publish(study, out)
     return Answer({"runs": len(rows), "file": text or out}, f"{len(rows)} runs; see: {text or out}")
 
 
 def _runs_nothing(**options: object) -> None:
-    """Refuse what is for runs beside --from, which would ignore it."""
+    """Refuse options for runs beside --from, which would ignore them."""
     if given := [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]:
         raise UsageError(f"--from shows what is on record and runs nothing; leave {', '.join(given)} out")
 
 
-def _say(replaced: Sequence[Record]) -> None:
-    """A cell has one setting and a seed one run, so that newer ones replace what is on record: not without a word."""
+def _report_replaced(replaced: Sequence[Record]) -> None:
+    """Report the runs on record that newer ones replace, as a cell has one setting and a seed one run."""
     if replaced:
-        places = "; ".join(dict.fromkeys(map(cell_name, replaced)))
-        print(f"onebyone: replaced {len(replaced)} of the runs on record: {places}", file=sys.stderr)
+        cells = "; ".join(dict.fromkeys(map(cell_name, replaced)))
+        print(f"onebyone: replaced {len(replaced)} of the runs on record: {cells}", file=sys.stderr)
 
 
 def _shown(found: Records) -> tuple[Part, ...]:
-    """All of the paper, and what goes beyond it, as far as there is any; of quick runs if there are no others."""
+    """The parts that have runs: of the paper, and beyond it; quick ones only if there are no others."""
     small = not found.of((*parts_of("all"), *parts_of("beyond"))).rows
     paper = parts_of("all", small) if found.of(parts_of("all", small)).rows else ()
     further = [
@@ -197,7 +197,7 @@ def _shown(found: Records) -> tuple[Part, ...]:
 
 
 def _again(found: Records, parts: Sequence[Part], target: str, protocol: str) -> str:
-    """What makes these parts again: the paper's, and of what goes beyond it the methods that are there."""
+    """The commands that make these parts again; beyond the paper, with the methods that have runs."""
     paper = [part for part in parts if not part.beyond]
     shown = found.of(parts)
     further = {method for _, _, method, *_ in shown.cells.keys() - found.of(paper).cells.keys()} & set(TITLES)

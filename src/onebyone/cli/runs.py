@@ -14,7 +14,7 @@ import typer
 from onebyone.cli.options import CheckpointEvery, DataDir, Device, Jobs, Strict, check_data_dir, settings, with_config
 from onebyone.cli.output import Answer, silent
 from onebyone.cli.progress import Bar
-from onebyone.cli.sweep_view import watch
+from onebyone.cli.sweep_view import show_progress
 from onebyone.data import load
 from onebyone.engine import choose_device
 from onebyone.evaluation import Result
@@ -70,7 +70,7 @@ def _result_text(result: Result, folder: Path) -> str:
     }
     if result.prequential is not None:
         lines["prequential accuracy"] = percent(result.prequential)
-    lines["learning, examining"] = f"{result.seconds['training']:.1f} s, {result.seconds['evaluation']:.1f} s"
+    lines["training, evaluation"] = f"{result.seconds['training']:.1f} s, {result.seconds['evaluation']:.1f} s"
     lines["result"] = str(folder / "result.json")
     return "\n".join(f"{name:<26}{value}" for name, value in lines.items())
 
@@ -102,7 +102,7 @@ def sweep_command(
     folder = out or Path("runs") / file.stem
     configs = read_grid(file)
     check_data_dir(data_dir, (config.dataset for config in configs))
-    with watch() as listener:
+    with show_progress() as listener:
         outcomes = sweep(
             configs,
             folder,
@@ -129,13 +129,13 @@ def as_data(outcome: Result | Failed) -> dict[str, Any]:
 
 
 def finished(outcomes: Mapping[str, Result | Failed]) -> str:
-    """How many runs are finished."""
+    """The number of finished runs, in words."""
     good = sum(isinstance(outcome, Result) for outcome in outcomes.values())
     return f"{good} of {len(outcomes)} runs are finished"
 
 
 def failure(outcomes: Mapping[str, Result | Failed]) -> str:
-    """Which runs failed; empty if none did."""
+    """The failed runs in a sentence; empty if there are none."""
     failed = [name for name, outcome in outcomes.items() if isinstance(outcome, Failed)]
     if not failed:
         return ""
@@ -164,6 +164,6 @@ def table_command(
     if table.warning and not silent():
         print(f"onebyone: {table.warning}", file=sys.stderr)
     if out is not None:
-        with whole(out) as place:
-            place.write_text(text + "\n")
+        with whole(out) as temporary:
+            temporary.write_text(text + "\n")
     return Answer(table.to_data(), "" if out is not None else text)

@@ -1,4 +1,4 @@
-"""What a sweep looks like while it goes on: a live table on a terminal, elsewhere a line for each run that ends."""
+"""The progress of a sweep: a live table on a terminal, elsewhere one line per finished run."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from onebyone.runs.sweep import SweepListener
 
 
 @contextmanager
-def watch() -> Iterator[SweepListener]:
-    """The watcher that suits where the output goes."""
+def show_progress() -> Iterator[SweepListener]:
+    """The listener for this output: a live table, lines, or nothing with --json and --quiet."""
     if silent() or not sys.stdout.isatty():
         yield SweepListener() if silent() else Lines()
         return
@@ -31,7 +31,7 @@ def watch() -> Iterator[SweepListener]:
 
 
 class Lines(SweepListener):
-    """One line for each run that ends."""
+    """One line per finished run."""
 
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
         self.ends, self.total = len(found), len(waiting) + len(found)
@@ -43,7 +43,7 @@ class Lines(SweepListener):
 
 
 class LiveTable(SweepListener):
-    """Runs that go on, runs that failed, and as many of the last finished ones as the screen has room for."""
+    """Running and failed runs, and as many of the last finished ones as fit on the screen."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
@@ -51,7 +51,7 @@ class LiveTable(SweepListener):
         self.finished: dict[str, Result] = {}
         self.failed: dict[str, Failed] = {}
         self.total = 0
-        self.learnt = 0  # samples, by all runs in this sitting
+        self.learnt = 0  # samples, by all runs since this command was started
         self.begun: float | None = None
         self.stop_asked = False
 
@@ -62,7 +62,7 @@ class LiveTable(SweepListener):
         if self.begun is None:
             self.begun = self.clock()
         self.learnt += status.done - (self.running[name].done if name in self.running else status.done)
-        self.running = self.running | {name: Status(**vars(status))}  # it goes on changing; drawn by another thread
+        self.running = self.running | {name: Status(**vars(status))}  # a copy, because another thread draws it
 
     def ended(self, name: str, outcome: Result | Failed) -> None:
         last = self.running.get(name)
@@ -97,7 +97,7 @@ class LiveTable(SweepListener):
         yield Text(self.footer(), style="dim", no_wrap=True, overflow="ellipsis")
 
     def footer(self) -> str:
-        """How many runs have ended, how fast all of them learn together, and how long it will take."""
+        """The number of finished runs, samples per second over all runs, and the remaining time."""
         if self.stop_asked:
             return "stopping after a checkpoint of every run; Ctrl-C again stops at once"
         parts = [f"{len(self.finished)} of {self.total} finished"]
@@ -111,7 +111,7 @@ class LiveTable(SweepListener):
         return ", ".join(parts)
 
     def samples_left(self) -> float:
-        """Of the runs that go on, and of those that wait as many as the others have on average."""
+        """Remaining samples; runs that have not started count with the average of the others."""
         known = [s.samples for s in self.running.values()] + [r.samples for r in self.finished.values()]
         waiting = self.total - len(self.running) - len(self.finished) - len(self.failed)
         return sum(s.samples - s.done for s in self.running.values()) + waiting * sum(known) / max(1, len(known))

@@ -11,7 +11,7 @@ import typer
 from onebyone.cli.options import COMPLETIONS, DataDir, Device, Jobs, check_data_dir
 from onebyone.cli.output import Answer
 from onebyone.cli.runs import failure, finished
-from onebyone.cli.sweep_view import watch
+from onebyone.cli.sweep_view import show_progress
 from onebyone.paper.printed import PARTS
 from onebyone.runs.tune import read_settings, tune, winners
 
@@ -49,7 +49,7 @@ def tune_command(
     command goes on where it was.
     """
     check_data_dir(data_dir, [dataset])
-    with watch() as listener:
+    with show_progress() as listener:
         done = tune(
             dataset,
             method or (),

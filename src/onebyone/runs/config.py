@@ -1,4 +1,4 @@
-"""What defines a run: everything that can change its numbers, and nothing else."""
+"""The configuration of a run: everything that can change its numbers, and nothing else."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Checked):
-    """One run. ``options`` are the method's own, as texts or values; the rest is the same for every method.
+    """The configuration of one run. ``options`` are those of the method, as texts or values.
 
     >>> RunConfig(method="er", options={"learning_rate": "0.01"}).method_options().learning_rate
     0.01
@@ -41,7 +41,7 @@ class RunConfig(Checked):
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def method_options(self) -> Checked:
-        """The method's options, checked. A method that keeps nothing has no use for ``memory_per_class``."""
+        """The options of the method, checked; with ``memory_per_class`` if the method has a memory."""
         if "memory_per_class" in self.options:
             raise UsageError("memory_per_class is an option of the run, not of the method; give it to the run")
         kind = find(self.method).options
@@ -50,10 +50,10 @@ class RunConfig(Checked):
             texts["memory_per_class"] = str(self.memory_per_class)
         return parse(kind, texts, f"option of {self.method}")
 
-    def arrival(self) -> str:
-        """The stream with its options written out; the method iid has a shuffled one and takes no other.
+    def full_stream(self) -> str:
+        """The stream with all its options; the method iid has a shuffled stream and accepts no other.
 
-        >>> RunConfig().arrival(), RunConfig(stream="returning:periods=2").arrival()
+        >>> RunConfig().full_stream(), RunConfig(stream="returning:periods=2").full_stream()
         ('class-incremental:imbalance=1.0', 'returning:imbalance=1.0,periods=2')
         """
         shuffled = find(self.method).learner.stream == "iid"
@@ -64,7 +64,7 @@ class RunConfig(Checked):
         return found
 
     def in_full(self, device: str) -> RunConfig:
-        """The same run, spelt in the one way that is recorded: every option has its value, converted to its type.
+        """The same run in the one form that is recorded: every option with its value, converted to its type.
 
         ``device`` is the type of the device in use. Two configurations that give the same run become equal.
 
@@ -74,13 +74,13 @@ class RunConfig(Checked):
         """
         options = asdict(self.method_options())
         memory_per_class = options.pop("memory_per_class", RunConfig.memory_per_class)  # unused without a memory
-        default_stream = replace(self, stream=AUTO).arrival()
+        default_stream = replace(self, stream=AUTO).full_stream()
         return replace(
             self,
             method=absolute(self.method),
             memory_per_class=memory_per_class,
             device=device,
-            stream=AUTO if self.arrival() == default_stream else self.arrival(),
+            stream=AUTO if self.full_stream() == default_stream else self.full_stream(),
             options=options,
         )
 
@@ -132,7 +132,7 @@ def folder_name(resolved: Mapping[str, Any]) -> str:
 
 
 def short_hash(config: Mapping[str, Any]) -> str:
-    """Eight characters that differ where a configuration does.
+    """A hash of a configuration, eight characters long.
 
     >>> short_hash({"seed": 1}) == short_hash({"seed": 1}), short_hash({"seed": 1}) == short_hash({"seed": 2})
     (True, False)

@@ -1,4 +1,4 @@
-"""Configurations from a file: a grid of values, of which every combination is a run."""
+"""Grids of configurations: every combination of the values in a file is a run."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def read_yaml(path: Path, example: str) -> list[dict[str, Any]]:
 
 
 def expand(grid: Mapping[str, Any]) -> list[RunConfig]:
-    """Every combination of the values of a grid: fields of :class:`RunConfig`, of which any may be a list.
+    """Every combination of the values of a grid, whose keys are fields of :class:`RunConfig`.
 
-    ``options`` is a mapping of the method's own options, whose values may be lists too.
+    Any value may be a list. ``options`` is a mapping of the options of the method, whose values may be lists too.
 
     >>> [(c.method, c.seed, c.options) for c in expand({"method": "er", "seed": [0, 1], "options": {"momentum": 0.9}})]
     [('er', 0, {'momentum': 0.9}), ('er', 1, {'momentum': 0.9})]
@@ -70,7 +70,7 @@ def combinations(grid: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def plan(configs: Iterable[RunConfig], device: str) -> dict[str, RunConfig]:
-    """Checked configurations by the names of their folders; those that come to the same run are one.
+    """Checked configurations by folder name; configurations of the same run become one.
 
     >>> grid = {"method": ["finetune", "er"], "memory_per_class": [5, 10]}
     >>> list(plan(expand(grid), "cpu"))

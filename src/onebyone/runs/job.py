@@ -1,4 +1,4 @@
-"""One run of a sweep: how it is started, how it reports, and what comes of it."""
+"""One run of a sweep: how it is started, how it reports its status, and its outcome."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class StatusListener(Listener):
             self.last = now
             self.report(self.status)
 
-    def examined(self, task: int, accuracy: float) -> None:
+    def evaluated(self, task: int, accuracy: float) -> None:
         self.status.accuracy = accuracy
 
 

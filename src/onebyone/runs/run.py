@@ -1,4 +1,4 @@
-"""One run: a learner on a stream, examined after every task, in a folder of its own."""
+"""One run: a learner on a stream, evaluated after every task, with its own result folder."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ T = TypeVar("T")
 
 
 class Listener:
-    """What a run tells while it goes on; a progress bar overrides these."""
+    """Called by a run about its progress; a progress bar overrides these methods."""
 
     def started(self, title: str, samples: int, done: int, tasks: int) -> None:
-        """The run has so many samples in all, of which ``done`` were learnt before (a resumed run)."""
+        """The stream has ``samples`` samples; ``done`` of them were learnt before, if the run is resumed."""
 
     def stepped(self, task: int, samples: int) -> None:
-        """One more step, in this task (from 0), on so many samples."""
+        """A step on ``samples`` samples has been done in this task, counted from 0."""
 
-    def examined(self, task: int, accuracy: float) -> None:
-        """After this task the accuracy over what was met so far is this."""
+    def evaluated(self, task: int, accuracy: float) -> None:
+        """The accuracy over the classes seen up to the end of this task."""
 
 
 class Interrupted(Exception):
@@ -54,16 +54,16 @@ class Interrupted(Exception):
 
 
 class Run:
-    """A run that can be stopped between any two steps and goes on from there, bit for bit."""
+    """A run that can be stopped between any two steps and resumed with the same bits."""
 
     def __init__(self, config: RunConfig, data: Dataset, out: Path | None = None) -> None:
         device = choose_device(config.device)
         entry = find(config.method)
         self.config = config.resolved(device.type, data.fingerprint)
         self.data = data.to(device)
-        labels = data.train_y.cpu()  # a GPU would be asked many small questions, and others wait for its answers
+        labels = data.train_y.cpu()  # on the CPU: many small reads from a GPU would delay other runs on it
         stream = streams.create(
-            config.arrival(),
+            config.full_stream(),
             labels,
             data.num_classes,
             config.classes_per_task,
@@ -71,26 +71,29 @@ class Run:
             batch_size=config.batch_size,
             seed=config.seed,
         )
-        self.first = stream.first_arrivals(labels)
+        self.first_task = stream.first_arrivals(labels)
         self.stream = stream.to(device)
-        self.total = torch.bincount(data.test_y, minlength=data.num_classes).tolist()
+        self.test_counts = torch.bincount(data.test_y, minlength=data.num_classes).tolist()
         last = len(self.stream.tasks) - 1
-        due = torch.tensor([self.first.get(label, last) for label in range(data.num_classes)])[data.test_y.cpu()]
-        self.asked = due.argsort(stable=True).to(device)  # test samples, in the order in which their classes arrive,
-        self.known = torch.bincount(due, minlength=last + 1).cumsum(0).tolist()  # and how many have, after each task
-        begins_with = tuple(label for label, task in self.first.items() if task == 0)
-        for classes in (*(task.classes for task in self.stream.tasks), begins_with):
-            if not any(self.total[label] for label in classes):
+        arrives_in = torch.tensor([self.first_task.get(label, last) for label in range(data.num_classes)])[
+            data.test_y.cpu()
+        ]
+        # Test samples in the order in which their classes arrive, and how many have arrived after each task.
+        self.test_order = arrives_in.argsort(stable=True).to(device)
+        self.arrived = torch.bincount(arrives_in, minlength=last + 1).cumsum(0).tolist()
+        first_classes = tuple(label for label, task in self.first_task.items() if task == 0)
+        for classes in (*(task.classes for task in self.stream.tasks), first_classes):
+            if not any(self.test_counts[label] for label in classes):
                 raise UsageError(f"no test sample has a class of task {classes}; add some or remove the classes")
         self.learner = entry.learner(config.method_options(), data.spec, config.seed, device)
         self.cost = measure_cost(self.learner, config.batch_size)
         self.progress = Progress()
         self.folder = out
         if out is not None:
-            self.enter(out)
+            self.claim(out)
 
-    def enter(self, out: Path) -> None:
-        """Make the folder this run's own, or find that it is."""
+    def claim(self, out: Path) -> None:
+        """Write the configuration to the folder, or check that the folder holds this configuration."""
         import yaml
 
         path = out / CONFIG
@@ -100,19 +103,19 @@ class Run:
                 differences = _differences(yaml.safe_load(path.read_bytes()), self.config)
             except yaml.YAMLError:
                 differences = "its config.yaml is damaged"
-        if not differences and (out / RESULT).exists():  # which tells, where config.yaml was lost
+        if not differences and (out / RESULT).exists():  # also if config.yaml was lost
             differences = _differences(Result.read(out / RESULT).config, self.config)
         if differences:
             raise UsageError(f"{out} holds a run of another configuration ({differences}); choose another folder")
         if not path.exists():
-            with whole(path) as place:
-                place.write_text(yaml.safe_dump(self.config, sort_keys=False))
+            with whole(path) as temporary:
+                temporary.write_text(yaml.safe_dump(self.config, sort_keys=False))
 
     def steps(self, checkpoint_every: int | None, listener: Listener, stopped: threading.Event) -> Steps[Result]:
-        """Learn what is left of the stream, a step a turn; the generator returns the result, at once if it is there."""
+        """Learn the rest of the stream. Yields after every step, and returns the result, at once if it exists."""
         if self.folder is not None and (self.folder / RESULT).exists():
             result = Result.read(self.folder / RESULT)
-            tidy(self.folder)
+            remove_leftovers(self.folder)
             return result
         if self.folder is not None and (self.folder / CHECKPOINT).exists():
             self.progress = checkpoint.load(self.folder / CHECKPOINT, self.learner)
@@ -123,9 +126,9 @@ class Run:
         title = f"{self.config['method']} on {self.config['dataset']}"
         listener.started(title, self.stream.samples, done, len(batches))
         self.clock = time.perf_counter()
-        first = 0  # number of the task's first step
+        first_step = 0  # of the task
         for task, steps in enumerate(batches):
-            for index in steps[max(0, self.progress.steps - first) :]:
+            for index in steps[max(0, self.progress.steps - first_step) :]:
                 self.step(index)
                 listener.stepped(task, len(index))
                 if self.progress.steps % every == 0 or stopped.is_set():
@@ -133,10 +136,10 @@ class Run:
                 if stopped.is_set():
                     raise Interrupted(f"stopped after {self.progress.steps} steps; the same command goes on from there")
                 yield
-            first += len(steps)
+            first_step += len(steps)
             if len(self.progress.right) == task:
-                yield from self.examine()
-                listener.examined(task, anytime(self.matrix(), self.stream.disjoint)[-1])
+                yield from self.evaluate()
+                listener.evaluated(task, anytime(self.matrix(), self.stream.disjoint)[-1])
         return self.finish()
 
     def step(self, index: torch.Tensor) -> None:
@@ -147,45 +150,49 @@ class Run:
         self.engine.step(index)
         self.progress.steps += 1
 
-    def examine(self) -> Iterator[None]:
-        """End a task: tell a learner that has to know, and ask it the test set.
+    def evaluate(self) -> Iterator[None]:
+        """End a task: call ``end_task`` if the learner needs it, and predict the test set.
 
-        Yields while a GPU is at it: other runs go on meanwhile.
+        Yields while a GPU is busy, so that other runs continue.
         """
         while self.engine.busy():
             yield
-        self.progress.training_seconds += self.lap()
+        self.progress.training_seconds += self.lap_seconds()
         if self.learner.needs_boundaries:
             self.learner.end_task()
-        asked = self.asked[: self.known[len(self.progress.right)]]
+        asked = self.test_order[: self.arrived[len(self.progress.right)]]
         right = right_answers(self.learner, self.data.test_x[asked], self.data.test_y[asked])
         finite = torch.isfinite(get_total_norm(self.learner.parameters()))
         found = torch.cat([right, finite.to(right)[None]]).to("cpu", non_blocking=right.is_cuda)
         done = milestone(self.learner.device)
         while not done():
             yield
-        *answers, sound = found.tolist()
-        if not sound:
+        *answers, is_finite = found.tolist()
+        if not is_finite:
             raise UsageError(f"the weights are not finite after {self.progress.steps} steps; lower learning_rate")
         self.progress.right.append(answers)
-        self.progress.evaluation_seconds += self.lap()
+        self.progress.evaluation_seconds += self.lap_seconds()
 
-    def lap(self) -> float:
-        """Seconds since it was asked last: those of the other runs in a pack included."""
+    def lap_seconds(self) -> float:
+        """Seconds since the last call, including those of other runs in the same pack."""
         before, self.clock = self.clock, time.perf_counter()
         return self.clock - before
 
     def matrix(self) -> Matrix:
-        first = None if self.stream.disjoint else self.first
-        return accuracy_matrix(self.progress.right, self.total, [task.classes for task in self.stream.tasks], first)
+        first_task = None if self.stream.disjoint else self.first_task
+        return accuracy_matrix(
+            self.progress.right, self.test_counts, [task.classes for task in self.stream.tasks], first_task
+        )
 
     def finish(self) -> Result:
-        """The result, written to the folder if there is one."""
+        """Compute the result, and write it to the folder if there is one."""
         progress, matrix = self.progress, self.matrix()
         result = Result(
             **vars(metrics(matrix, self.stream.disjoint)),
             accuracy_matrix=matrix,
-            class_accuracy=tuple(r / n if n else None for r, n in zip(progress.right[-1], self.total, strict=True)),
+            class_accuracy=tuple(
+                r / n if n else None for r, n in zip(progress.right[-1], self.test_counts, strict=True)
+            ),
             prequential=progress.predicted / self.stream.samples if self.config["prequential"] else None,
             tasks=tuple(task.classes for task in self.stream.tasks),
             disjoint=self.stream.disjoint,
@@ -197,15 +204,15 @@ class Run:
             environment=environment(self.learner.device),
         )
         if self.folder is not None:
-            with whole(self.folder / CURVE) as place:
-                place.write_text(self.curve(result))
-            with whole(self.folder / RESULT) as place:
-                place.write_text(result.to_json())
-            tidy(self.folder)
+            with whole(self.folder / CURVE) as temporary:
+                temporary.write_text(self.curve(result))
+            with whole(self.folder / RESULT) as temporary:
+                temporary.write_text(result.to_json())
+            remove_leftovers(self.folder)
         return result
 
     def curve(self, result: Result) -> str:
-        """The anytime curve as a table: a row for each task."""
+        """The anytime curve as CSV, a row per task."""
         lines, samples = ["task,samples,accuracy"], 0
         for number, (task, accuracy) in enumerate(zip(self.stream.tasks, result.anytime, strict=True), start=1):
             samples += len(task.indices)
@@ -215,7 +222,7 @@ class Run:
     def save(self) -> None:
         if self.folder is not None:
             self.engine.settle()
-            self.progress.training_seconds += self.lap()
+            self.progress.training_seconds += self.lap_seconds()
             checkpoint.save(self.folder / CHECKPOINT, self.learner, self.progress)
 
 
@@ -229,10 +236,14 @@ def run(
     checkpoint_every: int | None = None,
     listener: Listener | None = None,
 ) -> Result:
-    """Do a run, or what is left of it; with ``out`` it leaves a folder and can be stopped and resumed.
+    """Do a run, or resume it.
 
-    A checkpoint is made every so many steps; by default 500, on a GPU 5000. ``strict`` refuses an image folder with
-    files that cannot be read, instead of skipping these with a warning.
+    With ``out``, results and checkpoints are written to that folder, and the run can be stopped and resumed.
+    ``checkpoint_every`` is the number of steps between checkpoints, by default 500, on a GPU 5000. ``strict`` refuses
+    an image folder with files that cannot be read, instead of skipping these with a warning.
+
+    Raises ``UsageError`` for a wrong configuration and for a folder that belongs to another run or process, and
+    ``Interrupted`` after Ctrl-C.
 
     >>> result = run(RunConfig(method="er", classes_per_task=5))
     >>> len(result.accuracy_matrix), result.samples
@@ -240,7 +251,7 @@ def run(
     """
     if checkpoint_every is not None and checkpoint_every < 1:
         raise UsageError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
-    config.method_options(), config.arrival()  # refuse what is wrong before anything is read or written
+    config.method_options(), config.full_stream()  # refuses a wrong configuration before anything is read or written
     data = load(config.dataset, data_dir, strict=strict) if data is None else data
     learnt = data.held_out() if config.held_out else data
     folder = Path(out) if out is not None else None
@@ -259,7 +270,7 @@ def steps_in_folder(
     listener: Listener,
     stopped: threading.Event,
 ) -> Steps[Result]:
-    """The steps of a run in a folder that no other process may use meanwhile, or without one.
+    """The steps of a run; its folder, if it has one, is locked until the last step.
 
     Raises ``NotNow`` where another process works in the folder.
     """
@@ -275,7 +286,7 @@ def steps_in_folder(
 
 
 def finish(steps: Steps[T]) -> T:
-    """Take all steps, and give what they return."""
+    """Do all steps, and return their result."""
     while True:
         try:
             next(steps)
@@ -284,15 +295,15 @@ def finish(steps: Steps[T]) -> T:
             return result
 
 
-def tidy(folder: Path) -> None:
-    """Remove what a finished run has no use for: its checkpoint, and what was being written when it was killed."""
+def remove_leftovers(folder: Path) -> None:
+    """Remove the checkpoint of a finished run, and temporary files from before it was killed."""
     for pattern in (CHECKPOINT, *(f".{name}.*" for name in (CONFIG, CURVE, RESULT, CHECKPOINT))):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
 
 
 def _differences(old: Any, new: dict[str, Any]) -> str:
-    """In words, where two recorded configurations differ; empty if they do not."""
+    """The differences of two recorded configurations in words; empty if there are none."""
     if not isinstance(old, dict) or not isinstance(old.get("options"), dict):
         return "its config.yaml is damaged"
     flat_old, flat_new = ({**c, **c["options"]} for c in (old, new))
@@ -302,7 +313,7 @@ def _differences(old: Any, new: dict[str, Any]) -> str:
 
 @contextmanager
 def stop_signal() -> Iterator[threading.Event]:
-    """An event that Ctrl-C sets, so that a run stops between two steps; a second Ctrl-C stops at once."""
+    """An event that the first Ctrl-C sets, so that a run stops after its step; the second Ctrl-C raises as usual."""
     stopped = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield stopped  # signals belong to the main thread

@@ -1,4 +1,4 @@
-"""Many runs: a folder for each, several at a time, all of them resumable."""
+"""Many runs, several at a time, each in its own folder and resumable."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from onebyone.runs.files import forget_error
 from onebyone.runs.folder import CONFIG
 from onebyone.runs.grid import plan
 from onebyone.runs.job import Ended, Failed, LoadData, Progressed, Setup, Status, StatusListener, one_line
-from onebyone.runs.run import CURVE, RESULT, Interrupted, stop_signal, tidy
+from onebyone.runs.run import CURVE, RESULT, Interrupted, remove_leftovers, stop_signal
 from onebyone.runs.workers import available_cores, run_in_processes
 
 PACK_WIDTH = 16  # runs at once on a GPU
 
 
 class SweepListener:
-    """Is told how a sweep goes; a live table overrides these methods. All are called in the thread of the sweep."""
+    """Called by a sweep, in its own thread, about its progress; a live table overrides these methods."""
 
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
-        """These runs will be done; those were finished before."""
+        """The runs in ``waiting`` will be done; those in ``found`` were finished before."""
 
     def progressed(self, name: str, status: Status) -> None:
         """How far a run is, a few times a second."""
 
     def ended(self, name: str, outcome: Result | Failed) -> None:
-        """A run has ended, well or not."""
+        """A run has finished or failed."""
 
     def stopping(self) -> None:
         """The user has asked to stop, and the worker processes write checkpoints."""
@@ -54,14 +54,14 @@ def sweep(
     checkpoint_every: int | None = None,
     listener: SweepListener | None = None,
 ) -> dict[str, Result | Failed]:
-    """Do all these runs, or what is left of them, each in a folder of its own under ``out``; outcomes by folder.
+    """Do all these runs, or resume them, each in its own folder under ``out``. Returns the outcomes by folder name.
 
-    ``jobs`` runs go on at once: on a GPU in this process, on the CPU in as many others. Those import the script that
-    calls this, which therefore has to be under ``if __name__ == "__main__":``, and what registers the methods, which
-    therefore has to be a module or file. The device of the configurations is not looked at.
+    ``jobs`` is the number of runs at the same time: in this process on a GPU, in worker processes on a CPU. Workers
+    import the script that calls this function, so the call has to be under ``if __name__ == "__main__":``. They also
+    import the methods, which have to be registered in a module or file. ``device`` replaces that of the configurations.
 
-    Several processes may do the same sweep, as one for each GPU: none begins what another is at, and all have all
-    outcomes in the end.
+    Several processes may do the same sweep, for example one per GPU: they share the runs, and each of them returns all
+    outcomes. Raises ``Interrupted`` after Ctrl-C.
 
     >>> import tempfile
     >>> from onebyone.runs.grid import expand
@@ -88,7 +88,7 @@ def sweep(
     load_data = cache(setup.load)
     outcomes: dict[str, Result | Failed] = {}
     for name, config in runs.items():
-        # The data are read here even if others will use them: what is missing is downloaded, or refused, once.
+        # The data are read here even if workers use them, so that missing data are downloaded or refused once.
         recorded = config.resolved(chosen.type, load_data(config.dataset, config.held_out).fingerprint)
         if (result := _finished(setup.out, name, recorded)) is not None:
             outcomes[name] = result
@@ -104,11 +104,11 @@ def sweep(
             pass
         elif chosen.type == "cpu":
             load_data.cache_clear()
-            # By the number of all runs, not of those left: the number of threads may change the last bit of a sum.
+            # By the number of all runs, not of those left: the number of threads can change the last bits of a sum.
             width = min(jobs or available_cores(), len(runs))
             run_in_processes(waiting, setup, width, stopped, listener.progressed, ended, listener.stopping)
         else:
-            with torch_settings(flops=0):  # all that counts is done elsewhere; threads would only wait for each other
+            with torch_settings(flops=0):  # the work is on the GPU; CPU threads would only wait for each other
                 run_in_pack(waiting, setup, load_data, jobs or PACK_WIDTH, stopped, listener.progressed, ended)
     if len(outcomes) < len(runs):
         done = sum(isinstance(outcome, Result) for outcome in outcomes.values())
@@ -140,9 +140,9 @@ def run_in_pack(
 
 
 def _finished(out: Path, name: str, recorded: Mapping[str, Any]) -> Result | None:
-    """The result of a finished run of this configuration; whatever is wrong is left to the run to say.
+    """The result of a finished run of this configuration; None if there is none, or if it cannot be read.
 
-    It is in its folder under ``out``, or was left beside ``out`` by ``onebyone run`` and is copied from there.
+    It is in its folder under ``out``, or ``onebyone run`` left it beside ``out``, from where it is copied.
     """
     own, other = out / name, out.parent / name
     for folder in (own,) if own.exists() else (own, other):
@@ -155,7 +155,7 @@ def _finished(out: Path, name: str, recorded: Mapping[str, Any]) -> Result | Non
                 for file in (CONFIG, CURVE, RESULT):
                     with whole(own / file) as path:
                         shutil.copyfile(other / file, path)
-            tidy(own)
+            remove_leftovers(own)
             forget_error(own)
             return result
     return None

@@ -1,4 +1,4 @@
-"""Tuning: a grid for every method on the held-out tenth of the training set, and what won."""
+"""Tuning: a grid of settings per method, evaluated on the held-out tenth of the training set."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Tuning:
-    """What :func:`tune` has done."""
+    """The outcome of :func:`tune`."""
 
     rows: list[dict[str, Any]]  # of the record of this data set, a row for each run
     outcomes: dict[str, Result | Failed]  # by folder
@@ -62,7 +62,7 @@ def tune(
 ) -> Tuning:
     """Try all settings of some methods (see :func:`tuning_runs`); run folders are in ``out``, rows in ``record``."""
     for path in record.glob("*.csv"):
-        read_record(path)  # refused before anything is run, not after
+        read_record(path)  # refuses a damaged record before anything is run
     configs = tuning_runs(dataset, methods, classes_per_task, grid)
     with more_queues():
         device_type = choose_device(device).type
@@ -70,7 +70,7 @@ def tune(
     outcomes = sweep(configs, out, data_dir=data_dir, device=device, jobs=jobs, listener=listener)
     rows = tuning_rows(tried, outcomes)
     path = record / f"{dataset}.csv"
-    if path.exists():  # what was tuned before and not now stays
+    if path.exists():  # rows of other methods stay
         now = {(row["method"], row["classes_per_task"]) for row in rows}
         rows += [row for row in read_record(path) if (row["method"], row["classes_per_task"]) not in now]
     rows = in_order(rows)
@@ -83,7 +83,7 @@ def tune(
 
 
 def grids() -> dict[str, Any]:
-    """What is tried: ``tuning.yaml`` beside this file."""
+    """The settings to try: ``tuning.yaml`` beside this file, and under ``shared`` those of the baselines."""
     import yaml
 
     found: dict[str, Any] = yaml.safe_load((files("onebyone.runs") / "tuning.yaml").read_text())
@@ -103,7 +103,7 @@ def tuning_runs(
     classes_per_task: Sequence[int] = (),
     grid: Sequence[Mapping[str, Any]] = (),
 ) -> list[RunConfig]:
-    """All runs of the tuning on a data set, or of these methods and settings only; none looks at the test set.
+    """All runs of the tuning on a data set, or only those of some methods; none uses the test set.
 
     ``grid`` are the settings to try. By default they are those of ``tuning.yaml``; a method that is not in there, such
     as one given as ``FILE.py:NAME``, tries what the baselines try, as far as it has these options.
@@ -116,11 +116,11 @@ def tuning_runs(
     if dataset not in found["classes_per_task"]:
         raise unknown("data set to tune on", dataset, found["classes_per_task"])
     if grid and not methods:
-        raise UsageError("a grid of one's own is for methods that are named; name at least one method")
+        raise UsageError("a grid is for named methods; name at least one method")
     configs = []
     for name, per_task in product(methods or found["grids"], classes_per_task or found["classes_per_task"][dataset]):
         if find(name).learner.stream == "iid" and per_task != found["classes_per_task"][dataset][0]:
-            continue  # a stream without tasks is the same however many classes a task has
+            continue  # a shuffled stream is the same for any number of classes per task
         settings = grid or found["grids"].get(name) or _shared_settings(name, found["shared"])
         for options, run in product(settings, found["runs"]):
             config = RunConfig(
@@ -148,7 +148,7 @@ def tuning_rows(tried: Mapping[str, RunConfig], outcomes: Mapping[str, Result | 
     for name, config in tried.items():
         resolved, outcome = config.resolved("", ""), outcomes[name]
         if not config.held_out:
-            raise UsageError(f"a run of {config.method} was examined on the test set; tuning must never be")
+            raise UsageError(f"a run of {config.method} was evaluated on the test set; tuning must use held_out")
         numbers = vars(outcome) if isinstance(outcome, Result) else {"accuracy": None, "forgetting": None}
         row = {column: resolved[column] for column in COLUMNS if column in resolved}
         row |= {column: value and round(value, 5) for column, value in numbers.items() if column in COLUMNS}
@@ -158,12 +158,12 @@ def tuning_rows(tried: Mapping[str, RunConfig], outcomes: Mapping[str, Result | 
 
 
 def in_order(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the record as they are kept: by data set, classes per task, method, options and memory."""
+    """Rows in the order of the record: by data set, classes per task, method, options and memory."""
     return sorted(rows, key=lambda row: [str(row[name]) for name in COLUMNS[:6]])
 
 
 def winners(rows: Iterable[Mapping[str, Any]]) -> list[Winner]:
-    """The best setting for every data set, number of classes per task and method, of those without a failed run.
+    """The best setting per data set, classes per task and method; a setting with a failed run cannot win.
 
     >>> row = {"dataset": "digits", "classes_per_task": 1, "method": "er"}
     >>> tried = [row | {"options": {"learning_rate": rate}, "accuracy": rate} for rate in (0.1, 0.3, 0.2)]
@@ -184,7 +184,7 @@ def winners(rows: Iterable[Mapping[str, Any]]) -> list[Winner]:
 
 
 def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The record as text; numbers, options and what is missing as JSON."""
+    """The record as CSV; numbers, options and missing values as JSON."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(COLUMNS)
@@ -194,7 +194,7 @@ def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def from_csv(text: str) -> list[dict[str, Any]]:
-    """What :func:`to_csv` wrote."""
+    """The rows of a text that :func:`to_csv` wrote."""
     return [
         {name: row[name] if name in ("dataset", "method") else json.loads(row[name]) for name in COLUMNS}
         for row in csv.DictReader(io.StringIO(text))
@@ -202,8 +202,10 @@ def from_csv(text: str) -> list[dict[str, Any]]:
 
 
 def read_record(path: Path) -> list[dict[str, Any]]:
-    """The rows of a file that ``onebyone tune`` wrote; any other is refused."""
+    """The rows of a file that ``onebyone tune`` wrote. Raises ``UsageError`` for any other file."""
     try:
         return from_csv(path.read_text())
     except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{path} is no record of tuning, or damaged; choose another folder for the record") from None
+        raise UsageError(
+            f"{path} is not a record of tuning, or is damaged; choose another folder for the record"
+        ) from None

@@ -1,4 +1,4 @@
-"""The settings that won the tuning, as the package carries them: ``winners.json``, written by ``onebyone tune``."""
+"""The best settings found by tuning: ``winners.json``, written by ``onebyone tune`` and part of the package."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ class Winner:
 
 
 def winner(method: str, dataset: str, classes_per_task: int, own: Sequence[Winner] = ()) -> dict[str, Any]:
-    """Tuned options of a method, chosen on held-out data for this setting; none where nothing was tuned yet.
+    """Tuned options of a method, chosen on held-out data; empty if the method was not tuned for this stream.
 
-    The user's ``own`` winners come before those of the package.
+    ``own`` winners of the user take precedence over those of the package.
 
     >>> winner("ccp", "digits", classes_per_task=3)
     {}
     """
     same = [w for w in (*own, *_packaged()) if w.method == method and w.dataset == dataset]
     of_setting = [w for w in same if w.classes_per_task == classes_per_task]
-    # A shuffled stream has no tasks: what was tuned once serves every number of classes per task.
+    # A shuffled stream has no tasks: one setting serves every number of classes per task.
     best = of_setting or (same if find(method).learner.stream == "iid" else [])
     return dict(best[0].options) if best else {}
 
@@ -46,7 +46,7 @@ def _packaged() -> list[Winner]:
 
 
 def winners_in(path: Path) -> list[Winner]:
-    """What ``onebyone tune`` wrote."""
+    """The winners in a file that ``onebyone tune`` wrote. Raises ``UsageError`` for any other file."""
     try:
         return read_winners(path.read_text())
     except (ValueError, TypeError):
@@ -58,7 +58,7 @@ def read_winners(text: str) -> list[Winner]:
 
 
 def write_winners(found: Iterable[Winner]) -> str:
-    """As JSON, a line a winner.
+    """Winners as JSON, one per line.
 
     >>> read_winners(write_winners([Winner("digits", 1, "er", {"learning_rate": 0.1}, 0.5)]))
     [Winner(dataset='digits', classes_per_task=1, method='er', options={'learning_rate': 0.1}, accuracy=0.5)]
