@@ -125,3 +125,29 @@ def test_folders_are_locked_where_there_is_no_fcntl(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_FCNTL, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.stdout, done.returncode) == ("refused\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("error", [RuntimeError("oh"), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
+def test_a_file_is_written_whole_or_not_at_all(error: BaseException, tmp_path: Path) -> None:
+    path = tmp_path / "note"
+    with whole(path) as temporary:
+        temporary.write_text("old")
+    assert path.read_text() == "old"
+    expected = UsageError if isinstance(error, OSError) else type(error)
+    with pytest.raises(expected), whole(path) as temporary:  # noqa: PT012
+        temporary.write_text("half of the new")
+        assert path.read_text() == "old"
+        raise error
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["note"]
+
+
+@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)], ids=oct)
+def test_the_umask_decides_who_may_read_a_file(umask: int, mode: int, tmp_path: Path) -> None:
+    before = os.umask(umask)
+    try:
+        with whole(tmp_path / "note") as temporary:
+            temporary.write_text("hello")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "note").stat().st_mode & 0o777 == mode

@@ -1,8 +1,5 @@
 import csv
-import errno
-import os
 import signal
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
 from pathlib import Path
@@ -17,7 +14,6 @@ from torch import Tensor
 
 from onebyone import Dataset, UsageError, create, methods, streams
 from onebyone.evaluation import Result, metrics
-from onebyone.files import whole
 from onebyone.methods import Options, method
 from onebyone.runs import Listener, RunConfig, run
 from onebyone.streams import Stream, Task, class_incremental
@@ -325,48 +321,3 @@ def test_a_run_leaves_the_signals_as_they_were_and_works_in_a_thread(little: Dat
     assert signal.getsignal(signal.SIGINT) is before
     with ThreadPoolExecutor(1) as pool:
         assert numbers(pool.submit(run, config, data=little).result()) == numbers(result)
-
-
-@pytest.mark.parametrize("error", [RuntimeError("oh"), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
-def test_a_file_is_written_whole_or_not_at_all(error: BaseException, tmp_path: Path) -> None:
-    path = tmp_path / "note"
-    with whole(path) as place:
-        place.write_text("old")
-    assert path.read_text() == "old"
-    expected = UsageError if isinstance(error, OSError) else type(error)
-    with pytest.raises(expected), whole(path) as place:  # noqa: PT012
-        place.write_text("half of the new")
-        assert path.read_text() == "old"
-        raise error
-    assert path.read_text() == "old"
-    assert names(tmp_path) == {"note"}
-
-
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)], ids=oct)
-def test_a_file_can_be_read_by_those_whom_the_umask_lets(umask: int, mode: int, tmp_path: Path) -> None:
-    before = os.umask(umask)
-    try:
-        with whole(tmp_path / "note") as place:
-            place.write_text("hello")
-    finally:
-        os.umask(before)
-    assert (tmp_path / "note").stat().st_mode & 0o777 == mode
-
-
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
-        (lambda: PermissionError(errno.EACCES, "Permission denied"), r"cannot be written \(Permission denied\)"),
-    ],
-)
-def test_what_cannot_be_written_is_said_in_a_sentence(
-    make: Callable[[], OSError], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(handle: int) -> None:
-        raise make()
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(UsageError, match=sentence), whole(tmp_path / "note") as place:
-        place.write_text("hello")
-    assert names(tmp_path) == set()
