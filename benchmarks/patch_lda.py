@@ -28,7 +28,8 @@ import torch
 from torch import Tensor, nn
 
 from onebyone import Dataset, Spec, class_incremental, create, load
-from onebyone.evaluation import measure_cost, metrics
+from onebyone.engine import measure_cost
+from onebyone.evaluation import metrics
 from onebyone.evaluation.metrics import accuracy_matrix
 from onebyone.memory import Moments
 from onebyone.methods.patch_lda import PatchLDA, PatchLDAOptions

@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from onebyone.evaluation import Cost, Result, metrics
+from onebyone.engine import Cost
+from onebyone.evaluation import Result, metrics
 from onebyone.paper.printed import Part, printed
 from onebyone.paper.reproduce import configs
 from onebyone.runs import RunConfig

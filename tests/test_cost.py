@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from onebyone import Spec, create, methods
-from onebyone.evaluation import measure_cost
+from onebyone.engine import measure_cost
 
 IMAGES = Spec(shape=(1, 8, 8), num_classes=10)
 VECTORS = Spec(shape=(6,), num_classes=3, dtype=torch.float32)

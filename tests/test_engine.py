@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from onebyone import Dataset, create, methods
-from onebyone.engine import Eager, captured, pack, static, torch_settings
-from onebyone.evaluation import measure_cost
+from onebyone.engine import Eager, captured, measure_cost, pack, static, torch_settings
 from onebyone.methods import ReplayOptions
 from onebyone.methods.er import ER
 from onebyone.nets import Adapted

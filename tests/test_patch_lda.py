@@ -16,8 +16,8 @@ from torch import Tensor
 
 from onebyone import Dataset, Spec, UsageError, create
 from onebyone.data import CropFlip
+from onebyone.engine import measure_cost
 from onebyone.engine.static import obstacle
-from onebyone.evaluation import measure_cost
 from onebyone.methods.patch_lda import PatchLDA, oracle_shrinkage
 from onebyone.nets import Directions, Patches
 from onebyone.nets.leaves import dead_leaves

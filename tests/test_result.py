@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from onebyone import UsageError
-from onebyone.evaluation import Cost, Result, metrics
+from onebyone.engine import Cost
+from onebyone.evaluation import Result, metrics
 
 FULL = Result(
     accuracy=0.1 + 0.2,  # not 0.3: every bit has to come back

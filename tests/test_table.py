@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from onebyone import UsageError
-from onebyone.evaluation import Cost, Result, metrics
+from onebyone.engine import Cost
+from onebyone.evaluation import Result, metrics
 from onebyone.runs.results import METRICS, Results, read_results
 from onebyone.runs.table import Summary
 from onebyone.runs.table import tabulate as tabulate_results

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from onebyone.data import Spec
-from onebyone.evaluation import measure_cost
+from onebyone.engine import measure_cost
 from onebyone.methods import create, methods
 from onebyone.methods.registry import Entry
 from onebyone.options import describe

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from onebyone.engine.cost import Cost
 from onebyone.errors import UsageError
-from onebyone.evaluation.cost import Cost
 from onebyone.evaluation.metrics import Matrix, Metrics
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
+from onebyone.engine import Cost
 from onebyone.errors import UsageError, unknown
-from onebyone.evaluation import Cost, Metrics, Result
+from onebyone.evaluation import Metrics, Result
 from onebyone.runs.config import short_hash
 from onebyone.runs.run import RESULT
 

@@ -15,10 +15,10 @@ from torch.nn.utils import get_total_norm
 
 from onebyone import engine, streams
 from onebyone.data import Dataset, load
-from onebyone.engine import NotNow, choose_device, environment, milestone, torch_settings
+from onebyone.engine import NotNow, choose_device, environment, measure_cost, milestone, torch_settings
 from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
-from onebyone.evaluation import Result, measure_cost, metrics, right_answers
+from onebyone.evaluation import Result, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
 from onebyone.files import whole
 from onebyone.methods import find
