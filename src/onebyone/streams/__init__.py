@@ -1,12 +1,14 @@
 """How the data arrive."""
 
-from onebyone.streams.registry import create, in_full, streams
-from onebyone.streams.schedules import Order, blurry, class_incremental, gaussian, iid, returning
+from onebyone.streams.registry import create, in_full, register, streams
+from onebyone.streams.schedules import Common, Order, StreamOptions, blurry, class_incremental, gaussian, iid, returning
 from onebyone.streams.stream import Stream, Task
 
 __all__ = [
+    "Common",
     "Order",
     "Stream",
+    "StreamOptions",
     "Task",
     "blurry",
     "class_incremental",
@@ -14,6 +16,7 @@ __all__ = [
     "gaussian",
     "iid",
     "in_full",
+    "register",
     "returning",
     "streams",
 ]

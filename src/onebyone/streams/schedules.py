@@ -7,7 +7,7 @@ its most frequent class then has so many times the samples of its least frequent
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, TypedDict, Unpack, get_args
 
 import torch
 from torch import Tensor
@@ -27,6 +27,15 @@ class StreamOptions(Checked):
     """What every stream can be told."""
 
     imbalance: float = option(1.0, "most frequent class over the least (1: as it is)", low=1)
+
+
+class Common(TypedDict, total=False):
+    """Keywords that every stream takes."""
+
+    order: Order  # of the classes: by label (the default), or random by the seed
+    batch_size: int  # 10 unless given
+    seed: int  # 0 unless given
+    imbalance: float  # as in StreamOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,21 +58,15 @@ def class_incremental(
     y: Tensor,
     num_classes: int,
     classes_per_task: int = 1,
-    *,
-    order: Order = "label",
-    batch_size: int = 10,
-    seed: int = 0,
-    imbalance: float = StreamOptions.imbalance,
+    **common: Unpack[Common],
 ) -> Stream:
     """Classes one after another, in disjoint tasks.
 
     A task has ``classes_per_task`` classes (the last may have fewer), its samples shuffled. Classes come in label
     order, as in the paper, or in a seeded random one. No batch reaches over the end of a task.
     """
-    StreamOptions(imbalance=imbalance)
-    groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
-    indices, labels = _shuffled(y, imbalance, seed)
-    return _by_task(y, groups, indices, _home(groups, labels), batch_size, disjoint=True)
+    plan = _Plan(y, num_classes, classes_per_task, **common)
+    return plan.by_task(plan.home(), disjoint=True)
 
 
 @register("blurry", BlurryOptions)
@@ -73,10 +76,7 @@ def blurry(
     classes_per_task: int = 1,
     *,
     share: float = BlurryOptions.share,
-    order: Order = "label",
-    batch_size: int = 10,
-    seed: int = 0,
-    imbalance: float = StreamOptions.imbalance,
+    **common: Unpack[Common],
 ) -> Stream:
     """Tasks with blurry boundaries: some samples stray.
 
@@ -89,16 +89,15 @@ def blurry(
     >>> 0.7 < float((y[first.indices] == 0).float().mean()) < 0.9
     True
     """
-    BlurryOptions(share=share, imbalance=imbalance)  # refuses what is out of bounds
-    groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
-    if len(groups) == 1:
+    BlurryOptions(share=share)  # refuses what is out of bounds
+    plan = _Plan(y, num_classes, classes_per_task, **common)
+    tasks, samples = len(plan.groups), len(plan.labels)
+    if tasks == 1:
         raise UsageError("a stream of one task has no boundary to blur; lower classes_per_task")
-    indices, labels = _shuffled(y, imbalance, seed)
-    draw = generator(seed, "schedule")
-    strays = torch.rand(len(labels), generator=draw) < share
-    away = torch.randint(1, len(groups), (len(labels),), generator=draw)  # tasks further, round the end
-    task = (_home(groups, labels) + strays * away) % len(groups)
-    return _by_task(y, groups, indices, task, batch_size, disjoint=not bool(strays.any()))
+    draw = plan.generator()
+    strays = torch.rand(samples, generator=draw) < share
+    away = torch.randint(1, tasks, (samples,), generator=draw)  # tasks further, round the end
+    return plan.by_task((plan.home() + strays * away) % tasks, disjoint=not bool(strays.any()))
 
 
 @register("gaussian", GaussianOptions)
@@ -108,10 +107,7 @@ def gaussian(
     classes_per_task: int = 1,
     *,
     width: float = GaussianOptions.width,
-    order: Order = "label",
-    batch_size: int = 10,
-    seed: int = 0,
-    imbalance: float = StreamOptions.imbalance,
+    **common: Unpack[Common],
 ) -> Stream:
     """Classes come and go in waves, without any boundary.
 
@@ -124,11 +120,10 @@ def gaussian(
     >>> [len(task.indices) for task in gaussian(y, num_classes=10, classes_per_task=5).tasks]
     [500, 500]
     """
-    GaussianOptions(width=width, imbalance=imbalance)
-    groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
-    indices, labels = _shuffled(y, imbalance, seed)
-    time = _home(groups, labels) + width * torch.randn(len(labels), generator=generator(seed, "schedule"))
-    return _in_stretches(y, groups, indices[time.argsort(stable=True)], batch_size)
+    GaussianOptions(width=width)
+    plan = _Plan(y, num_classes, classes_per_task, **common)
+    time = plan.home() + width * torch.randn(len(plan.labels), generator=plan.generator())
+    return plan.in_stretches(plan.indices[time.argsort(stable=True)])
 
 
 @register("returning", ReturningOptions)
@@ -138,10 +133,7 @@ def returning(
     classes_per_task: int = 1,
     *,
     periods: int = ReturningOptions.periods,
-    order: Order = "label",
-    batch_size: int = 10,
-    seed: int = 0,
-    imbalance: float = StreamOptions.imbalance,
+    **common: Unpack[Common],
 ) -> Stream:
     """Classes come back, each time with new samples.
 
@@ -152,16 +144,15 @@ def returning(
     >>> [task.classes for task in returning(torch.arange(8) % 2, num_classes=2, periods=2).tasks]
     [(0,), (1,), (0,), (1,)]
     """
-    ReturningOptions(periods=periods, imbalance=imbalance)
-    groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
-    indices, labels = _shuffled(y, imbalance, seed)
-    home, counts = _home(groups, labels), torch.bincount(labels)
+    ReturningOptions(periods=periods)
+    plan = _Plan(y, num_classes, classes_per_task, **common)
+    home, counts = plan.home(), torch.bincount(plan.labels)
     if bool(((counts > 0) & (counts < periods)).any()):
         raise UsageError(
             f"a class has fewer samples than the {periods} times it is to arrive; lower periods or add samples"
         )
-    period = _rank(labels) * periods // counts[labels]
-    return _by_task(y, groups * periods, indices, period * len(groups) + home, batch_size, disjoint=periods == 1)
+    period = _rank(plan.labels) * periods // counts[plan.labels]
+    return plan.by_task(period * len(plan.groups) + home, times=periods, disjoint=periods == 1)
 
 
 @register("iid", StreamOptions)
@@ -169,11 +160,7 @@ def iid(
     y: Tensor,
     num_classes: int,
     classes_per_task: int = 1,
-    *,
-    order: Order = "label",
-    batch_size: int = 10,
-    seed: int = 0,
-    imbalance: float = StreamOptions.imbalance,
+    **common: Unpack[Common],
 ) -> Stream:
     """All classes shuffled together.
 
@@ -183,10 +170,62 @@ def iid(
     >>> len(stream.tasks), stream.samples
     (5, 10)
     """
-    StreamOptions(imbalance=imbalance)
-    groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
-    indices, _ = _shuffled(y, imbalance, seed)
-    return _in_stretches(y, groups, indices, batch_size)
+    plan = _Plan(y, num_classes, classes_per_task, **common)
+    return plan.in_stretches(plan.indices)
+
+
+class _Plan:
+    """What every stream begins with: its groups of classes, and its samples in random order."""
+
+    def __init__(
+        self,
+        y: Tensor,
+        num_classes: int,
+        classes_per_task: int,
+        order: Order = "label",
+        batch_size: int = 10,
+        seed: int = 0,
+        imbalance: float = StreamOptions.imbalance,
+    ) -> None:
+        StreamOptions(imbalance=imbalance)  # refuses what is out of bounds
+        self.device = y.device
+        self.groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
+        self.indices, self.labels = _shuffled(y, imbalance, seed)  # [n] and [n]
+        self.batch_size = batch_size
+        self.seed = seed
+
+    def generator(self) -> torch.Generator:
+        return generator(self.seed, "schedule")
+
+    def home(self) -> Tensor:
+        """[n] the task that each sample's class belongs to; a task without samples is refused."""
+        home = torch.empty(sum(map(len, self.groups)), dtype=torch.int64)
+        for number, classes in enumerate(self.groups):
+            home[list(classes)] = number
+            if not bool(torch.isin(self.labels, torch.tensor(classes)).any()):
+                raise UsageError(
+                    f"no training sample has a class of task {classes}; remove these classes or add samples"
+                )
+        return home[self.labels]
+
+    def by_task(self, task: Tensor, *, disjoint: bool, times: int = 1) -> Stream:
+        """The stream in which each sample arrives in its ``task`` [n]; the groups follow each other so many times."""
+        groups = self.groups * times
+        parts = [self.indices[task == number].to(self.device) for number in range(len(groups))]
+        if not all(map(len, parts)):
+            raise UsageError(
+                f"{len(self.indices)} samples leave one of {len(groups)} tasks empty; lower share or add samples"
+            )
+        return Stream(tuple(map(Task, groups, parts)), disjoint=disjoint, batch_size=self.batch_size)
+
+    def in_stretches(self, indices: Tensor) -> Stream:
+        """The stream of these samples in this order, in tasks of equal length."""
+        if len(indices) < len(self.groups):
+            raise UsageError(
+                f"{len(indices)} samples do not fill {len(self.groups)} tasks; raise classes_per_task or add samples"
+            )
+        parts = indices.to(self.device).tensor_split(len(self.groups))
+        return Stream(tuple(map(Task, self.groups, parts)), disjoint=False, batch_size=self.batch_size)
 
 
 def _groups(num_classes: int, per_task: int, order: Order, batch_size: int, seed: int) -> Groups:
@@ -239,29 +278,3 @@ def _rank(labels: Tensor) -> Tensor:
     rank = torch.empty_like(labels)
     rank[by_class] = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[by_class]]
     return rank
-
-
-def _home(groups: Groups, labels: Tensor) -> Tensor:
-    """[n] the task that each sample's class belongs to; a task without samples is refused."""
-    home = torch.empty(sum(map(len, groups)), dtype=torch.int64)
-    for number, classes in enumerate(groups):
-        home[list(classes)] = number
-        if not bool(torch.isin(labels, torch.tensor(classes)).any()):
-            raise UsageError(f"no training sample has a class of task {classes}; remove these classes or add samples")
-    return home[labels]
-
-
-def _by_task(y: Tensor, groups: Groups, indices: Tensor, task: Tensor, batch_size: int, *, disjoint: bool) -> Stream:
-    parts = [indices[task == number].to(y.device) for number in range(len(groups))]
-    if not all(map(len, parts)):
-        raise UsageError(f"{len(indices)} samples leave one of {len(groups)} tasks empty; lower share or add samples")
-    return Stream(tuple(map(Task, groups, parts)), disjoint=disjoint, batch_size=batch_size)
-
-
-def _in_stretches(y: Tensor, groups: Groups, indices: Tensor, batch_size: int) -> Stream:
-    if len(indices) < len(groups):
-        raise UsageError(
-            f"{len(indices)} samples do not fill {len(groups)} tasks; raise classes_per_task or add samples"
-        )
-    parts = indices.to(y.device).tensor_split(len(groups))
-    return Stream(tuple(map(Task, groups, parts)), disjoint=False, batch_size=batch_size)
