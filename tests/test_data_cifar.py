@@ -316,7 +316,7 @@ def test_quick(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few images of the real set, in the same order, from wherever that is."""
     asked = []
 
-    def fake(archive: Archive, root: Path | None) -> Dataset:
+    def fake(archive: Archive, root: Path | None, progress: object) -> Dataset:
         asked.append(root)
         y = torch.arange(40 * len(archive.classes)) % len(archive.classes)
         x = torch.zeros(len(y), 3, 32, 32, dtype=torch.uint8)

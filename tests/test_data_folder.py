@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from onebyone.data import CropFlip, SkippedFilesWarning, from_folder, images, load
+from onebyone import data
+from onebyone.data import CropFlip, from_folder, load
 from onebyone.errors import UsageError
 
 
@@ -49,6 +50,12 @@ def test_options(pictures: Path) -> None:
     assert not torch.equal(dataset.test_x, from_folder(pictures, 9, test_fraction=0.5, seed=2).test_x)
     with pytest.raises(UsageError, match="size is 0; images need at least 1 pixel per side"):
         from_folder(pictures, size=0)
+
+
+def test_progress(pictures: Path) -> None:
+    told: list[tuple[str, int, int | None]] = []
+    load("folder", pictures, progress=lambda *now: told.append(now))
+    assert told == [(f"reading {pictures}", number, 20) for number in range(1, 21)]
 
 
 def test_train_and_test_folders(tmp_path: Path) -> None:
@@ -131,7 +138,7 @@ def test_a_damaged_file_is_skipped_and_named(damaged: int, keep: int) -> None:
             paint(root / "ant" / f"{number}.png")
         path = root / "ant" / f"{damaged}.png"
         path.write_bytes(path.read_bytes()[:keep])  # the pixels begin at byte 41
-        with pytest.warns(SkippedFilesWarning, match=rf"1 skipped, 19 images .*ant/{damaged}\.png \(.+\)$"):
+        with pytest.warns(data.SkippedFilesWarning, match=rf"1 skipped, 19 images .*ant/{damaged}\.png \(.+\)$"):
             dataset = load("folder", root)
         assert len(dataset.train_y) + len(dataset.test_y) == 19
         with pytest.raises(UsageError, match=rf"ant/{damaged}\.png .*; fix or remove them, or read without strict"):
@@ -143,8 +150,8 @@ def test_everything_that_is_not_read_is_counted_and_named(pictures: Path, monkey
     paint(pictures / "ant" / "old" / "2.png")
     for name in ("ant/1.heic", "zebra/1.avif", "zebra/notes.txt", "labels.csv"):
         (pictures / name).touch()
-    monkeypatch.setattr(images, "OPTIONAL_SUFFIXES", ())  # a Pillow without AVIF
-    with pytest.warns(SkippedFilesWarning) as caught:
+    monkeypatch.setattr(data.images, "OPTIONAL_SUFFIXES", ())  # a Pillow without AVIF
+    with pytest.warns(data.SkippedFilesWarning) as caught:
         assert len(from_folder(pictures).train_y) == 16
     (warning,) = caught
     said = str(warning.message)
@@ -160,7 +167,7 @@ def test_everything_that_is_not_read_is_counted_and_named(pictures: Path, monkey
     assert warning.filename == __file__
     for number in range(9):
         (pictures / f"{number}.txt").touch()
-    with pytest.warns(SkippedFilesWarning, match=r"14 skipped, .* and 9 more$"):
+    with pytest.warns(data.SkippedFilesWarning, match=r"14 skipped, .* and 9 more$"):
         from_folder(pictures)
 
 

@@ -14,8 +14,6 @@ from PIL import Image
 from torch.utils.data import DataLoader, TensorDataset
 
 from onebyone import Dataset, OnlineClassifier, UsageError
-from onebyone.estimator import inputs
-from onebyone.estimator.inputs import read_samples
 from test_data_images import COLOUR, GRAY, STORED, in_mode, rotated
 
 RED, BLUE = (220, 30, 20), (20, 40, 210)
@@ -98,6 +96,8 @@ def test_arrays_of_mixed_sizes_and_gray_among_colour(kind: Callable[[Image.Image
 
 
 def test_arrays_are_resized_as_images_are(clf: OnlineClassifier) -> None:
+    from onebyone.estimator.inputs import read_samples
+
     assert clf._state is not None
     for mode in ("RGB", "L"):
         big = [picture(colour, 50, (96, 64)).convert(mode) for colour in (RED, BLUE)]
@@ -115,14 +115,15 @@ def test_photographs_are_shrunk() -> None:
 
 @pytest.mark.parametrize("lazily", [False, True])
 def test_paths_are_the_images_in_them(paths: list[Path], lazily: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onebyone.estimator import inputs
+
     if lazily:
         monkeypatch.setattr(inputs, "DECODED", 0)  # as if there were too many to hold
     expected = OnlineClassifier("replay", memory=5).fit(IMAGES, LABELS)
     for X in (paths, [str(path) for path in paths], np.array([str(path) for path in paths]), tuple(paths)):
         clf = OnlineClassifier("replay", memory=5).fit(X, LABELS)
         np.testing.assert_array_equal(scores(clf, X), scores(expected, IMAGES))
-    assert read_samples(paths).source is not None
-    assert isinstance(read_samples(paths).source, torch.Tensor) != lazily
+    assert isinstance(inputs.read_samples(paths).source, torch.Tensor) != lazily
 
 
 def test_one_image_or_path_is_one_sample(paths: list[Path]) -> None:

@@ -57,6 +57,9 @@ class Bar(Listener):
     ) -> None:
         self.progress.stop()
 
+    def reading(self, what: str, done: int, total: int | None) -> None:
+        self.progress.update(self.line, description=what, completed=done, total=total)
+
     def started(self, title: str, samples: int, done: int, tasks: int) -> None:
         self.tasks = tasks
         self.progress.reset(

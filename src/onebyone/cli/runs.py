@@ -52,7 +52,7 @@ def run_command(
     device = choose_device(asked.device).type
     asked.resolved(device, data="")  # refuses a wrong configuration before the data are read
     with Bar() as bar:
-        data = load(asked.dataset, data_dir, strict=strict)
+        data = load(asked.dataset, data_dir, strict=strict, progress=bar.reading)
         learnt = data.held_out() if asked.held_out else data
         folder = out or find_folder(Path("runs"), asked.resolved(device, learnt.fingerprint))
         result = run(asked, data=data, out=folder, checkpoint_every=checkpoint_every, listener=bar)

@@ -51,9 +51,13 @@ class LiveTable(SweepListener):
         self.finished: dict[str, Result] = {}
         self.failed: dict[str, Failed] = {}
         self.total = 0
+        self.reads = "reading the data"  # before the runs are planned
         self.learnt = 0  # samples, by all runs since this command was started
         self.begun: float | None = None
         self.stop_asked = False
+
+    def reading(self, what: str, done: int, total: int | None) -> None:
+        self.reads = f"{what}: {done:,}" + (f" of {total:,}" if total is not None else "")
 
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
         self.finished, self.total = dict(found), len(waiting) + len(found)
@@ -79,7 +83,7 @@ class LiveTable(SweepListener):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         running, failed, finished = self.running, self.failed, self.finished
         if self.total == 0:
-            yield Text("reading the data", style="dim")
+            yield Text(self.reads, style="dim")
             return
         table = Table(box=None, pad_edge=False, expand=True)
         table.add_column("run", ratio=1, no_wrap=True, overflow="ellipsis")

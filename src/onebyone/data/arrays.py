@@ -84,7 +84,7 @@ def load_arrays(root: Path | None = None) -> Dataset:
     wanted = "an .npz file with x_train, y_train, x_test and y_test, or with x and y"
     if root is None or not root.is_file():
         found = "no file was given" if root is None else f"{root} is not a file"
-        raise UsageError(f"arrays: {found}; expected {wanted} (--data-dir FILE)")
+        raise UsageError(f"arrays: {found}; expected {wanted}, as root (data_dir)")
     try:
         with root.open("rb") as stream:  # np.load would leave it open after an error
             loaded = np.load(stream, allow_pickle=False)

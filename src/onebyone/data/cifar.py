@@ -14,7 +14,7 @@ from torch import Tensor
 
 from onebyone.data.augmentation import CropFlip
 from onebyone.data.dataset import Dataset
-from onebyone.data.download import cache_folder, fetch, unpack
+from onebyone.data.download import Progress, cache_folder, fetch, unpack
 from onebyone.data.registry import register
 from onebyone.errors import UsageError
 
@@ -86,35 +86,35 @@ CIFAR100 = Archive(
 
 
 @register("cifar10", about="Split CIFAR-10: tables 1 and 2")
-def load_cifar10(root: Path | None = None) -> Dataset:
+def load_cifar10(root: Path | None = None, *, progress: Progress | None = None) -> Dataset:
     """60,000 photographs of 32x32 pixels in 10 classes; 160 MB, downloaded once."""
-    return read(CIFAR10, root)
+    return read(CIFAR10, root, progress)
 
 
 @register("cifar100", about="Split CIFAR-100: the figures")
-def load_cifar100(root: Path | None = None) -> Dataset:
+def load_cifar100(root: Path | None = None, *, progress: Progress | None = None) -> Dataset:
     """60,000 photographs of 32x32 pixels in 100 (fine) classes; 160 MB, downloaded once."""
-    return read(CIFAR100, root)
+    return read(CIFAR100, root, progress)
 
 
 @register("cifar10-quick", about="of `onebyone reproduce --quick`: to try it out, not for results")
-def load_cifar10_quick(root: Path | None = None) -> Dataset:
+def load_cifar10_quick(root: Path | None = None, *, progress: Progress | None = None) -> Dataset:
     """The first 20 training and 5 test photographs of each class of cifar10."""
-    return load_cifar10(root).few(classes=10, train=20, test=5)
+    return load_cifar10(root, progress=progress).few(classes=10, train=20, test=5)
 
 
 @register("cifar100-quick", about="of `onebyone reproduce --quick`: to try it out, not for results")
-def load_cifar100_quick(root: Path | None = None) -> Dataset:
+def load_cifar100_quick(root: Path | None = None, *, progress: Progress | None = None) -> Dataset:
     """The first 20 training and 5 test photographs of 10 classes of cifar100."""
-    return load_cifar100(root).few(classes=10, train=20, test=5)
+    return load_cifar100(root, progress=progress).few(classes=10, train=20, test=5)
 
 
-def read(archive: Archive, root: Path | None = None) -> Dataset:
+def read(archive: Archive, root: Path | None = None, progress: Progress | None = None) -> Dataset:
     """The data set of ``archive``, from ``root`` if given, or else from the cache folder.
 
     It is downloaded into the cache folder only: a ``root`` without the data set is most likely a wrong path.
     """
-    folder, suffix = _locate(archive, root if root is not None else cache_folder(), download=root is None)
+    folder, suffix = _locate(archive, root, progress)
     train_x, train_y = _read_files(archive, folder, suffix, archive.train_files, archive.train_records)
     test_x, test_y = _read_files(archive, folder, suffix, archive.test_files, archive.test_records)
     return Dataset(
@@ -128,8 +128,9 @@ def read(archive: Archive, root: Path | None = None) -> Dataset:
     )
 
 
-def _locate(archive: Archive, root: Path, download: bool) -> tuple[Path, str]:
-    """The folder with the files, and what their names end in: ``.bin``, or nothing for pickles."""
+def _locate(archive: Archive, given: Path | None, progress: Progress | None) -> tuple[Path, str]:
+    """The folder with the files, and the ending of their names: ``.bin``, or nothing for pickles."""
+    root = given if given is not None else cache_folder()
     for suffix, folder in ((".bin", archive.binary_folder), ("", archive.python_folder)):
         files = [root / name.replace(".bin", suffix) for name in archive.train_files + archive.test_files]
         # "train" and "test" are common names: in a folder of another name, one such file proves nothing.
@@ -139,14 +140,14 @@ def _locate(archive: Archive, root: Path, download: bool) -> tuple[Path, str]:
         if (root / folder).is_dir():
             return root / folder, suffix
     tar = root / archive.address.rsplit("/", 1)[-1]
-    if not download and not tar.exists():
+    if given is not None and not tar.exists():
         found = "there is no folder" if not root.is_dir() else f"{archive.name} is not in"
         raise UsageError(
             f"{found} {root}; expected the folder {archive.binary_folder} or {archive.python_folder} there, or all of "
             f"its files ({', '.join(archive.train_files + archive.test_files)}, in the Python layout without .bin), or "
             f"the archive {tar.name}; to download the data set, leave root (data_dir) out"
         )
-    fetch(archive.address, tar, archive.md5)
+    fetch(archive.address, tar, archive.md5, progress=progress)
     unpack(tar, root / archive.binary_folder)
     return root / archive.binary_folder, ".bin"
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from onebyone.data.augmentation import CropFlip
 from onebyone.data.dataset import Dataset, split_by_class
-from onebyone.data.download import progress
+from onebyone.data.download import Progress
 from onebyone.data.images import OPTIONAL_SUFFIXES, UnreadableImage, all_pixels, suffixes
 from onebyone.data.registry import register
 from onebyone.errors import UsageError
@@ -25,11 +25,11 @@ class SkippedFilesWarning(UserWarning):
 
 
 @register("folder", about="not in the paper: for images of your own")
-def load_folder(root: Path | None = None, *, strict: bool = False) -> Dataset:
+def load_folder(root: Path | None = None, *, strict: bool = False, progress: Progress | None = None) -> Dataset:
     """Your own images: a folder with one sub-folder for each class, read as 32x32 pixels."""
     if root is None:
         raise UsageError("folder: root (data_dir) is not given; expected a folder with a sub-folder for each class")
-    return from_folder(root, strict=strict)
+    return from_folder(root, strict=strict, progress=progress)
 
 
 def from_folder(
@@ -40,6 +40,7 @@ def from_folder(
     test_fraction: float = 0.2,
     seed: int = 0,
     strict: bool = False,
+    progress: Progress | None = None,
 ) -> Dataset:
     """A data set from images: ``root`` has a sub-folder for each class, or ``train`` and ``test`` that do.
 
@@ -49,7 +50,8 @@ def from_folder(
 
     Files that cannot be read, files of other kinds and nested folders are skipped, with a
     :class:`SkippedFilesWarning` that counts and names them; ``strict`` refuses them. Hidden files, whose names begin
-    with a dot, are ignored.
+    with a dot, are ignored. ``progress`` is called after each file with what is read, the number of files so far and
+    their number.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -77,7 +79,7 @@ def from_folder(
             "learn them from"
         )
     skipped: dict[Path, str] = {path: "beside the class folders" for half in halves for path in _files(half)}
-    read = [_read(half, classes, size, skipped) for half in halves]
+    read = [_read(half, classes, size, skipped, progress) for half in halves]
     if skipped:
         _report(root, skipped, sum(len(y) for _, y in read), strict)
     if divided:
@@ -104,7 +106,9 @@ def _class_names(folder: Path) -> tuple[str, ...]:
     return names
 
 
-def _read(folder: Path, classes: tuple[str, ...], size: int, skipped: dict[Path, str]) -> tuple[Tensor, Tensor]:
+def _read(
+    folder: Path, classes: tuple[str, ...], size: int, skipped: dict[Path, str], progress: Progress | None
+) -> tuple[Tensor, Tensor]:
     """Samples [n, 3, size, size] and labels [n]; what is not read is added to ``skipped`` with the reason."""
     known = suffixes()
     paths: list[Path] = []
@@ -121,14 +125,14 @@ def _read(folder: Path, classes: tuple[str, ...], size: int, skipped: dict[Path,
                 skipped[path] = f"Pillow cannot read {suffix}" if suffix in OPTIONAL_SUFFIXES else "no image file"
     x = np.empty((len(paths), size, size, 3), np.uint8)
     kept: list[int] = []
-    with progress(f"reading {folder}", len(paths)) as advance:
-        for path, label, found in zip(paths, labels, all_pixels(paths, "RGB", (size, size)), strict=True):
-            if isinstance(found, UnreadableImage):
-                skipped[path] = found.reason
-            else:
-                x[len(kept)] = found
-                kept.append(label)
-            advance(1)
+    for number, found in enumerate(all_pixels(paths, "RGB", (size, size))):
+        if isinstance(found, UnreadableImage):
+            skipped[paths[number]] = found.reason
+        else:
+            x[len(kept)] = found
+            kept.append(labels[number])
+        if progress is not None:
+            progress(f"reading {folder}", number + 1, len(paths))
     for label, name in enumerate(classes):
         if (folder / name).is_dir() and label not in kept:
             raise UsageError(_no_images(folder / name, skipped))

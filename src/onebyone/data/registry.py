@@ -8,10 +8,11 @@ from inspect import signature
 from pathlib import Path
 
 from onebyone.data.dataset import Dataset
+from onebyone.data.download import Progress
 from onebyone.errors import UsageError
 from onebyone.registry import Registry, summary
 
-Loader = Callable[..., Dataset]  # takes a path or None, and strict if files may have to be skipped
+Loader = Callable[..., Dataset]  # takes a path or None, and strict and progress if it has use for them
 
 
 @dataclass(frozen=True)
@@ -38,18 +39,28 @@ def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
     return add
 
 
-def load(name: str = "digits", root: str | Path | None = None, *, strict: bool = False) -> Dataset:
+def load(
+    name: str = "digits",
+    root: str | Path | None = None,
+    *,
+    strict: bool = False,
+    progress: Progress | None = None,
+) -> Dataset:
     """Read a data set by name; ``root`` is its folder or file, by default the cache folder.
 
-    ``strict``, for image folders only, refuses files that would be skipped with a warning.
+    ``strict``, for image folders only, refuses files that would be skipped with a warning. ``progress`` is called with
+    what is being downloaded or read, how much of it is done, and the total (None if it is not known).
 
     >>> load("digits").name
     'digits'
     """
     read = DATASETS.get(name).load
-    if strict and "strict" not in signature(read).parameters:
+    taken = signature(read).parameters
+    if strict and "strict" not in taken:
         raise UsageError(f"strict is given, and {name} is no image folder; leave it out")
-    return read(Path(root) if root is not None else None, **{"strict": True} if strict else {})
+    options = {"strict": strict, "progress": progress}
+    path = Path(root) if root is not None else None
+    return read(path, **{option: value for option, value in options.items() if option in taken})
 
 
 def datasets() -> dict[str, Entry]:

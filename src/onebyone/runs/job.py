@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from onebyone.data import Dataset, load
+from onebyone.data.download import Progress
 from onebyone.engine.pack import NotNow, Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
@@ -49,9 +50,9 @@ class Setup:
     sources: frozenset[str] = frozenset()  # modules and files that register the methods
     strict: bool = False  # whether files of an image folder that cannot be read are refused
 
-    def load(self, dataset: str, held_out: bool) -> Dataset:
+    def load(self, dataset: str, held_out: bool, progress: Progress | None = None) -> Dataset:
         """The data as they are to be learnt, on the device."""
-        whole_set = load(dataset, self.data_dir, strict=self.strict)
+        whole_set = load(dataset, self.data_dir, strict=self.strict, progress=progress)
         return (whole_set.held_out() if held_out else whole_set).to(self.device)
 
     def steps(

@@ -39,6 +39,9 @@ T = TypeVar("T")
 class Listener:
     """Called by a run about its progress; a progress bar overrides these methods."""
 
+    def reading(self, what: str, done: int, total: int | None) -> None:
+        """The data are being downloaded or read; ``total`` is None if it is not known."""
+
     def started(self, title: str, samples: int, done: int, tasks: int) -> None:
         """The stream has ``samples`` samples; ``done`` of them were learnt before, if the run is resumed."""
 
@@ -252,12 +255,13 @@ def run(
     if checkpoint_every is not None and checkpoint_every < 1:
         raise UsageError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
     config.method_options(), config.full_stream()  # refuses a wrong configuration before anything is read or written
-    data = load(config.dataset, data_dir, strict=strict) if data is None else data
+    listener = listener or Listener()
+    data = load(config.dataset, data_dir, strict=strict, progress=listener.reading) if data is None else data
     learnt = data.held_out() if config.held_out else data
     folder = Path(out) if out is not None else None
     try:
         with stop_signal() as stopped:
-            return finish(steps_in_folder(config, learnt, folder, checkpoint_every, listener or Listener(), stopped))
+            return finish(steps_in_folder(config, learnt, folder, checkpoint_every, listener, stopped))
     except NotNow as busy:
         raise UsageError(f"{busy}; wait until it has finished, or choose another folder") from None
 

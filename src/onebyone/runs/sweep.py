@@ -30,6 +30,9 @@ PACK_WIDTH = 16  # runs at once on a GPU
 class SweepListener:
     """Called by a sweep, in its own thread, about its progress; a live table overrides these methods."""
 
+    def reading(self, what: str, done: int, total: int | None) -> None:
+        """The data are being downloaded or read; ``total`` is None if it is not known."""
+
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
         """The runs in ``waiting`` will be done; those in ``found`` were finished before."""
 
@@ -85,7 +88,7 @@ def sweep(
         frozenset(find(config.method).learner.__module__ for config in runs.values()),
         strict,
     )
-    load_data = cache(setup.load)
+    load_data = cache(partial(setup.load, progress=listener.reading))
     outcomes: dict[str, Result | Failed] = {}
     for name, config in runs.items():
         # The data are read here even if workers use them, so that missing data are downloaded or refused once.
