@@ -29,7 +29,7 @@ from onebyone.evaluation import Result
 from onebyone.methods import Options, method
 from onebyone.paper.printed import MORE_CLASSES
 from onebyone.runs import Listener, RunConfig
-from onebyone.runs.run import Run, stop_signal
+from onebyone.runs.run import steps_in_folder, stop_signal
 
 with more_queues():
     device = choose_device("cuda")
@@ -139,7 +139,7 @@ def whole_runs(configs: list[RunConfig], data: Dataset, width: int) -> tuple[flo
 
     with tempfile.TemporaryDirectory() as folder, stop_signal() as stopped:
         runs = {
-            str(n): (lambda n=n, c=c: Run(c, data, Path(folder) / str(n)).steps(10**9, Listener(), stopped))
+            str(n): (lambda n=n, c=c: steps_in_folder(c, data, Path(folder) / str(n), 10**9, Listener(), stopped))
             for n, c in enumerate(configs)
         }
         taken = seconds(lambda: pack(runs, width, done=results.__setitem__, failed=failed))

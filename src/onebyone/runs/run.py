@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,7 +59,7 @@ class Interrupted(Exception):
 class Run:
     """A run that can be stopped between any two steps and resumed with the same bits."""
 
-    def __init__(self, config: RunConfig, data: Dataset, out: Path | None = None) -> None:
+    def __init__(self, config: RunConfig, data: Dataset) -> None:
         device = choose_device(config.device)
         entry = find(config.method)
         self.config = config.resolved(device.type, data.fingerprint)
@@ -91,14 +91,13 @@ class Run:
         self.learner = entry.learner(config.method_options(), data.spec, config.seed, device)
         self.cost = measure_cost(self.learner, config.batch_size)
         self.progress = Progress()
-        self.folder = out
-        if out is not None:
-            self.claim(out)
+        self.folder: Path | None = None  # until it claims one
 
     def claim(self, out: Path) -> None:
         """Write the configuration to the folder, or check that the folder holds this configuration."""
         import yaml
 
+        self.folder = out
         path = out / CONFIG
         differences = ""
         if path.exists():
@@ -278,8 +277,14 @@ def steps_in_folder(
 
     Raises ``NotNow`` where another process works in the folder.
     """
-    with sole_use(folder) if folder is not None else nullcontext():
-        current = Run(config, data, folder)
+    with ExitStack() as locked:
+        if folder is not None and folder.exists():
+            locked.enter_context(sole_use(folder))
+        current = Run(config, data)  # refuses what cannot be run, before a folder is created for it
+        if folder is not None:
+            if not folder.exists():
+                locked.enter_context(sole_use(folder))
+            current.claim(folder)
         # Small steps have one thread and the same bits in a run, a sweep and a pack. Large ones keep the threads that
         # the process has: in a sweep its share of the cores, so their last bits depend on the number of jobs.
         with torch_settings(current.cost.flops * config.batch_size):
