@@ -111,7 +111,7 @@ def same_as_eager(data: Dataset, steps: int = 200) -> None:
                 each.step(index)
             if number % 50 == 0:
                 for each in pair:
-                    each.settle()
+                    each.synchronize()
                     each.learner.end_task()
         torch.cuda.synchronize()
         eager, captured = (each.learner.state_dict() for each in pair)

@@ -95,7 +95,7 @@ def learn(
     for index in stream:
         steps.step(index)
         yield
-    steps.settle()
+    steps.synchronize()
     named = {"dataset": data.name, "classes_per_task": arguments.classes_per_task, "M": memory, "seed": seed}
     named |= {"samples": len(data.train_y), "options": " ".join(arguments.set)}
     named |= {"bytes": learner.memory_bytes, "kept": learner.network.memory.capacity, "share": share}

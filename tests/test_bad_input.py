@@ -95,7 +95,7 @@ def names(folder: Path) -> set[str]:
         ("--stream iid:imbalance=999", "imbalance is 999.0; the smallest class has 139 samples, so it can be at most"),
         ("--method iid --stream blurry", "iid learns a shuffled stream, not blurry; leave stream out or use iid"),
         ("--checkpoint-every 0", "checkpoint_every is 0; it must be at least 1"),
-        ("--device gpu", "device 'gpu' cannot be used (there is none that can learn); use cpu, cuda, cuda:N or auto"),
+        ("--device gpu", "device 'gpu' cannot be used (no such kind of device); use cpu, cuda, cuda:N or auto"),
         ("--data-dir here", "digits is inside the package; leave --data-dir out, or name another data set"),
         ("--device cuda:99", "device 'cuda:99' cannot be used ("),
         ("--dataset arrays", "arrays: no file was given; expected an .npz file"),

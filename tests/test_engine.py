@@ -35,14 +35,14 @@ class Selects(ER):
 
 @pytest.mark.parametrize("name", methods())
 def test_every_step_can_be_captured(digits: Dataset, name: str) -> None:
-    assert static.obstacle(create(name, digits.spec), batch_size=10) is None
+    assert static.capture_problem(create(name, digits.spec), batch_size=10) is None
 
 
 @pytest.mark.parametrize(("kind", "operation"), [(Looks, "_local_scalar_dense"), (Selects, "nonzero")])
-def test_an_obstacle_is_named(digits: Dataset, kind: type[ER], operation: str) -> None:
+def test_the_operation_that_prevents_capture_is_named(digits: Dataset, kind: type[ER], operation: str) -> None:
     learner = kind(ER_OPTIONS, digits.spec)
     before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
-    assert operation in str(static.obstacle(learner, batch_size=10))
+    assert operation in str(static.capture_problem(learner, batch_size=10))
     assert all(torch.equal(before[name], tensor) for name, tensor in learner.state_dict().items())
 
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_captured_runs_eagerly_with_one_warning(
     assert len(told) == 1
 
 
-def test_steps_that_change_their_kind_are_not_recorded(digits: Dataset) -> None:
+def test_a_learner_with_a_warm_up_is_not_captured(digits: Dataset) -> None:
     class OnGPU(torch.Tensor):
         device = torch.device("cuda")
 
@@ -96,7 +96,7 @@ def test_measured_steps_keep_nothing_alive(digits: Dataset) -> None:
     alive = [ref(encoder), ref(Own), *map(ref, learners)]
     for learner in learners:
         measure_cost(learner)
-        static.obstacle(learner, batch_size=10)
+        static.capture_problem(learner, batch_size=10)
     del encoder, Own, learner, learners
     gc.collect()
     assert [reference() for reference in alive] == [None] * 4
@@ -108,11 +108,11 @@ def test_a_step_is_measured_once_for_all_seeds(digits: Dataset, monkeypatch: pyt
 
     encoder = Adapted(nn.Conv2d(1, 4, 8), (1, 8, 8))
     for options in (ER_OPTIONS, replace(ER_OPTIONS, encoder=encoder)):
-        cost, problem = (measure(Own(options, digits.spec), 10) for measure in (measure_cost, static.obstacle))
+        cost, problem = (measure(Own(options, digits.spec), 10) for measure in (measure_cost, static.capture_problem))
         with monkeypatch.context() as patch:
             patch.setattr(Own, "observe", None)
             again = Own(replace(options), digits.spec, seed=1)
-            assert (measure_cost(again, 10), static.obstacle(again, 10)) == (cost, problem)
+            assert (measure_cost(again, 10), static.capture_problem(again, 10)) == (cost, problem)
         assert measure_cost(again, 20) != cost
 
 
@@ -122,7 +122,7 @@ def test_an_engine_takes_the_learners_own_steps(few: Dataset) -> None:
     for index in torch.arange(30).split(7):
         engine.step(index)
         theirs.observe(few.train_x[index], few.train_y[index])
-    engine.settle()
+    engine.synchronize()
     assert all(torch.equal(tensor, theirs.state_dict()[name]) for name, tensor in ours.state_dict().items())
 
 

@@ -18,7 +18,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from torch import Tensor, nn
 
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create, methods
-from onebyone.engine.static import obstacle
+from onebyone.engine.static import capture_problem
 from onebyone.estimator import persistence
 from onebyone.estimator.inputs import as_tensor
 from onebyone.estimator.labels import as_labels, from_json, to_json
@@ -538,7 +538,7 @@ def test_the_networks_here_keep_steps_static(name: str) -> None:
     spec = Spec((5,), 16, torch.float32)
     frozen = Adapted(nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)), (5,), frozen=True)
     for encoder in ("scaled-mlp", frozen):
-        assert obstacle(create(name, spec, encoder=encoder), batch_size=10) is None
+        assert capture_problem(create(name, spec, encoder=encoder), batch_size=10) is None
 
 
 def test_a_model_of_timm(digits: Dataset, timm: list[tuple[Any, ...]]) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from onebyone import Dataset, Spec, UsageError, create
 from onebyone.data import CropFlip
 from onebyone.engine import measure_cost
-from onebyone.engine.static import obstacle
+from onebyone.engine.static import capture_problem
 from onebyone.methods.patch_lda import PatchLDA, oracle_shrinkage
 from onebyone.nets import Directions, Patches
 from onebyone.nets.leaves import dead_leaves
@@ -128,7 +128,7 @@ def test_steps_on_images_can_be_recorded(digits: Dataset) -> None:
     """From the first on, and an answer after a replay, which no Python code sees, is not an old one."""
     learner = make(digits.spec)
     assert learner.warm_up == 0
-    assert obstacle(learner, 10) is None
+    assert capture_problem(learner, 10) is None
     x, y = digits.train_x[:200], digits.train_y[:200]
     other = learn(make(digits.spec), x, y)
     learn(learner, x[:100], y[:100]).scores(x)
@@ -148,7 +148,7 @@ def test_first_vectors_wait_and_are_learnt() -> None:
     assert not learner.moments.counts.any()
     learner.observe(x[49:53], y[49:53])
     torch.testing.assert_close(learner.extractor.mean, x[:50].mean(0))
-    assert obstacle(learner, 10) is None
+    assert capture_problem(learner, 10) is None
     assert torch.equal(learner.moments.counts, torch.bincount(y[:53], minlength=4))
     features = learner.features(x[:53]).double()
     for label in y[:53].unique():

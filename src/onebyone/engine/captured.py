@@ -1,4 +1,4 @@
-"""The same steps, recorded once as a CUDA graph and replayed: a launch a step instead of a thousand."""
+"""Steps recorded once as a CUDA graph and replayed: one launch per step instead of a thousand."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from onebyone.engine.eager import Eager
-from onebyone.engine.static import obstacle
+from onebyone.engine.static import capture_problem
 from onebyone.methods.registry import AnyLearner
 from onebyone.methods.warm_up import warm_up_samples
 
@@ -16,10 +16,10 @@ WARM_UP = 3  # steps before recording, in which libraries choose algorithms and 
 
 
 class Captured(Eager):
-    """Replays ``observe`` on a stream of its own; a batch of another size goes through it step by step.
+    """Replays ``observe`` on a CUDA stream of its own. A batch of another size than the recorded one runs eagerly.
 
-    Recording takes a few steps, so the learner's state is put aside before and back after. Its random generators
-    are registered with the graph: a replay draws what the step would have drawn.
+    Recording takes a few steps, so the learner's state is saved before and restored after. Its random generators are
+    registered with the graph: a replay draws what the step would have drawn.
     """
 
     def __init__(self, learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> None:
@@ -31,13 +31,13 @@ class Captured(Eager):
 
     def record(self) -> None:
         before = {name: tensor.clone() for name, tensor in self.learner.state_dict().items()}
-        for _ in range(WARM_UP):  # not on the stream, which would keep for itself what these steps allocate
+        for _ in range(WARM_UP):  # not on the stream, whose memory pool would keep what these steps allocate
             super().step(self.index)
         torch.cuda.current_stream(self.index.device).synchronize()
         for generator in self.learner.generators:
             self.graph.register_generator_state(generator)
         with torch.cuda.stream(self.stream):
-            # Not by torch.cuda.graph, which first waits until all other runs of a pack stand still.
+            # Not by torch.cuda.graph, which first waits for all other runs of a pack.
             self.graph.capture_begin(capture_error_mode="thread_local")
             try:
                 super().step(self.index)
@@ -54,7 +54,7 @@ class Captured(Eager):
             else:
                 super().step(index)
 
-    def settle(self) -> None:
+    def synchronize(self) -> None:
         self.stream.synchronize()
 
     def busy(self) -> bool:
@@ -62,18 +62,18 @@ class Captured(Eager):
 
 
 def create(learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> Eager:
-    """The fastest engine that gives the learner's own steps: captured on a GPU, eager elsewhere.
+    """The fastest engine for this learner: captured on a GPU if its step allows it, eager otherwise.
 
     >>> from onebyone import create as create_learner, load
     >>> digits = load("digits")
     >>> type(create(create_learner("er", digits.spec), digits.train_x, digits.train_y, 10)).__name__
     'Eager'
     """
-    if x.device.type != "cuda" or warm_up_samples(learner):  # one recorded step could not stand for all
+    if x.device.type != "cuda" or warm_up_samples(learner):  # the first steps differ from later ones
         return Eager(learner, x, y)
-    reason = obstacle(learner, batch_size)
+    reason = capture_problem(learner, batch_size)
     if reason is None:
         return Captured(learner, x, y, batch_size)
     name = type(learner).__name__
-    warnings.warn(f"the step of {name} cannot be captured ({reason}); it runs step by step, slower", stacklevel=2)
+    warnings.warn(f"the step of {name} cannot be captured ({reason}); it runs eagerly, slower", stacklevel=2)
     return Eager(learner, x, y)

@@ -1,4 +1,4 @@
-"""What a step costs, measured on the learner itself rather than declared by it."""
+"""What a step costs, measured on a copy of the learner."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from onebyone.engine.static import StepCache, blank_batch, trial
+from onebyone.engine.static import StepCache, blank_batch, step_copy
 from onebyone.methods.registry import AnyLearner
 from onebyone.methods.warm_up import warm_up_samples
 from onebyone.nets import Encoder
@@ -22,13 +22,13 @@ class Cost:
     backward_passes: float  # of these, with gradients
     flops: float  # floating-point operations of convolutions and matrix products, forward and backward
     network_bytes: int  # weights, prototypes and statistics, target and teacher networks included
-    memory_bytes: int  # kept of the samples: the replay memory, or statistics; 0 for a method without
+    memory_bytes: int  # replay memory, or statistics of the samples; 0 for a method without
 
 
 def measure_cost(learner: AnyLearner, batch_size: int = 10) -> Cost:
-    """Count one step on a copy of the learner; nothing of the learner itself changes.
+    """Count the operations of one step on a copy of the learner, which itself does not change.
 
-    The copy is made of shapes only, so that nothing is computed either, unless its step needs values.
+    The copy has shapes but no values, so nothing is computed, unless its step reads values.
 
     >>> from onebyone import create, load
     >>> cost = measure_cost(create("supbyol", load("digits").spec))
@@ -59,8 +59,8 @@ def _count(learner: AnyLearner, batch_size: int) -> tuple[int, int, int]:
         forward += len(output)
         backward += len(output) * output.requires_grad
 
-    with trial(learner, batch_size) as copy:
-        for _ in range(math.ceil(warm_up_samples(copy) / batch_size)):  # what is counted is the step that is taken most
+    with step_copy(learner, batch_size) as copy:
+        for _ in range(math.ceil(warm_up_samples(copy) / batch_size)):  # the cost is that of later steps
             copy.observe(*blank_batch(learner, batch_size))
         for module in copy.modules():
             if isinstance(module, Encoder):

@@ -1,4 +1,4 @@
-"""Which device a run uses, and how it is set up."""
+"""Which device a run uses, and torch's settings while it runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def choose_device(name: str = "auto") -> torch.device:
         name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         if str(name).partition(":")[0] not in KINDS:  # a name that was read from a file may be anything
-            raise RuntimeError("there is none that can learn")
+            raise RuntimeError("no such kind of device")
         device = torch.device(name)
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
@@ -57,7 +57,7 @@ def more_queues() -> Iterator[None]:
 
 
 def environment(device: torch.device) -> dict[str, str]:
-    """What a result was made with: the machine and the versions, as far as they can change its numbers.
+    """The machine and the versions that a result was computed with, as far as they can change its numbers.
 
     >>> list(environment(torch.device("cpu")))
     ['device', 'onebyone', 'torch', 'python']
@@ -68,9 +68,9 @@ def environment(device: torch.device) -> dict[str, str]:
 
 
 def milestone(device: torch.device) -> Callable[[], bool]:
-    """Notes all that the device has been told to do so far; gives a function that says whether it has done it.
+    """A function that says whether the device has finished all work queued so far.
 
-    >>> milestone(torch.device("cpu"))()  # which does what it is told at once
+    >>> milestone(torch.device("cpu"))()  # which queues nothing
     True
     """
     if device.type != "cuda":

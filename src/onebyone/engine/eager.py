@@ -1,4 +1,4 @@
-"""One step after another, as the method's own code says."""
+"""Steps run one after another by the method's own code."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from onebyone.methods.registry import AnyLearner
 
 
 class Eager:
-    """Feeds a learner by index from data that already lie on its device: an index-select, then ``observe``."""
+    """Feeds a learner by index from data on its device: an index-select, then ``observe``."""
 
     def __init__(self, learner: AnyLearner, x: Tensor, y: Tensor) -> None:
         self.learner = learner
@@ -19,9 +19,9 @@ class Eager:
         """Let the learner observe the samples at ``index``."""
         self.learner.observe(self.x[index], self.y[index])
 
-    def settle(self) -> None:
-        """Wait until all steps are done; needed before anyone else looks at the learner."""
+    def synchronize(self) -> None:
+        """Wait until all steps are done. Call it before reading the learner's state."""
 
     def busy(self) -> bool:
-        """Whether steps are still under way, for those who would rather do something else than wait."""
+        """Whether steps are still running, for callers that can do something else meanwhile."""
         return False

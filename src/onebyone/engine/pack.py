@@ -1,4 +1,4 @@
-"""Many runs at once: each a generator that does a few steps a turn, so that their work overlaps on one device."""
+"""Many runs at once: each is a generator that does a few steps per turn, so that their work overlaps on one device."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import torch
 T = TypeVar("T")
 Steps = Generator[None, None, T]
 
-WAIT_SECONDS = 0.5  # before a run that could not begin is tried again, where there is nothing else to do
-STEPS = 4  # in a turn; runs that begin a turn apart then end their tasks apart, and are not examined all at once
+WAIT_SECONDS = 0.5  # before a run that could not start is tried again, if no other run is active
+STEPS = 4  # per turn; runs start one turn after another, so that they are not all evaluated at the same time
 
 
 class NotNow(Exception):
-    """Raised by a run that cannot begin yet: another process is at it. It is tried again after those that wait."""
+    """Raised by a run that cannot start yet because another process has it. It is tried again after those that wait."""
 
 
 def pack(
@@ -28,12 +28,12 @@ def pack(
     failed: Callable[[str, Exception], None],
     say: Callable[[str], None] = print,
 ) -> None:
-    """Advance up to ``width`` runs in turn; as one ends the next begins. They end and fail independently.
+    """Advance up to ``width`` runs in turn; when one ends, the next starts. They end and fail independently.
 
-    A run is a function that begins it and gives a generator, which yields after every step, and while it would only
-    wait, and returns its result. On a GPU a step only queues work on a stream of its own, so that the streams of all
-    runs fill the device together. A run that finds no memory waits until another has ended, and so does one that raises
-    ``NotNow``.
+    Each value of ``runs`` starts a run: it returns a generator that yields after every step, and whenever it would only
+    wait, and that returns the result. On a GPU a step only queues work on a stream of its own, so the streams of all
+    runs fill the device together. A run that finds no memory, or raises ``NotNow``, waits until another has ended.
+    Results are passed to ``done``, exceptions to ``failed``, and messages for the user to ``say``.
 
     >>> def count(steps):
     ...     for _ in range(steps):

@@ -1,4 +1,4 @@
-"""A learner made of shapes only, on which a step can be tried without computing anything."""
+"""A copy of a learner that has shapes but no values, to try a step without computing anything."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ T = TypeVar("T")
 
 @contextmanager
 def shapes_only(learner: AnyLearner) -> Iterator[AnyLearner]:
-    """A copy of the learner whose tensors have shapes but no values; inside, new tensors have none either.
+    """A copy of the learner whose tensors have shapes but no values; inside the block new tensors have none either.
 
-    A step that looks at a value, or whose shapes depend on one, fails on it with an error that names the operation.
-    Such a step could not be captured as a graph.
+    A step that reads a value, or whose shapes depend on one, fails on it with an error that names the operation. Such a
+    step could not be captured as a CUDA graph.
 
     >>> from onebyone import create, load
     >>> with shapes_only(create("ccp", load("digits").spec)) as copy:
@@ -61,22 +61,22 @@ class StepCache(Generic[T]):
 
 
 def blank_batch(learner: AnyLearner, batch_size: int) -> tuple[Tensor, Tensor]:
-    """A batch of the right shapes for ``observe``."""
+    """A batch of zeros with the right shapes for ``observe``."""
     spec = learner.spec
     x = torch.zeros(batch_size, *spec.shape, dtype=spec.dtype, device=learner.device)
     return x, torch.zeros(batch_size, dtype=torch.int64, device=learner.device)
 
 
-_obstacles: StepCache[str | None] = StepCache()  # a step takes about a second to try
+_capture_problems: StepCache[str | None] = StepCache()  # a step takes about a second to try
 
 
-def obstacle(learner: AnyLearner, batch_size: int) -> str | None:
-    """What keeps the learner's step from being recorded, in the words of the operation that does; None if nothing.
+def capture_problem(learner: AnyLearner, batch_size: int) -> str | None:
+    """Why the learner's step cannot be captured: the message of the operation that fails; None if it can.
 
-    Found on a copy without values, before the GPU is touched: a recording that breaks off leaves it in disorder.
+    Found on a copy without values, before the GPU is used: a capture that fails half way leaves CUDA in a bad state.
 
     >>> from onebyone import create, load
-    >>> obstacle(create("ccp", load("digits").spec), batch_size=10) is None
+    >>> capture_problem(create("ccp", load("digits").spec), batch_size=10) is None
     True
     """
 
@@ -84,17 +84,17 @@ def obstacle(learner: AnyLearner, batch_size: int) -> str | None:
         try:
             with shapes_only(learner) as copy:
                 copy.observe(*blank_batch(learner, batch_size))
-        except Exception as error:  # whatever a method's code does there
+        except Exception as error:  # whatever a method's code raises
             return str(error).strip().split("\n")[0] or type(error).__name__
         return None
 
-    return _obstacles.get(learner, batch_size, find)
+    return _capture_problems.get(learner, batch_size, find)
 
 
 @contextmanager
-def trial(learner: AnyLearner, batch_size: int) -> Iterator[AnyLearner]:
-    """A copy of the learner to try a step on: one of shapes only where that will do, else a real one."""
-    if obstacle(learner, batch_size) is None:
+def step_copy(learner: AnyLearner, batch_size: int) -> Iterator[AnyLearner]:
+    """A copy of the learner to take a step with: shapes only if its step needs no values, else a full copy."""
+    if capture_problem(learner, batch_size) is None:
         with shapes_only(learner) as copy:
             yield copy
     else:

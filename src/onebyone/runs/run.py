@@ -146,7 +146,7 @@ class Run:
 
     def step(self, index: torch.Tensor) -> None:
         if self.config["prequential"]:
-            self.engine.settle()
+            self.engine.synchronize()
             answers = self.learner.predict(self.data.train_x[index])
             self.progress.predicted += int((answers == self.data.train_y[index]).sum())
         self.engine.step(index)
@@ -223,7 +223,7 @@ class Run:
 
     def save(self) -> None:
         if self.folder is not None:
-            self.engine.settle()
+            self.engine.synchronize()
             self.progress.training_seconds += self.lap_seconds()
             checkpoint.save(self.folder / CHECKPOINT, self.learner, self.progress)
 
