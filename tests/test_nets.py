@@ -11,7 +11,7 @@ from torch import nn
 
 from onebyone import nets
 from onebyone.errors import UsageError
-from onebyone.nets import Adapted, CosineHead, apart, cosine, multilayer, unit
+from onebyone.nets import Adapted, CosineHead, cosine, multilayer, separate_batches, unit
 from onebyone.nets.conv import SmallConv
 from onebyone.nets.normalization import LoneBatchNorm1d, LoneBatchNorm2d, Standardize
 
@@ -62,7 +62,7 @@ def test_batches_apart_are_as_many_passes(name: str, sizes: list[int]) -> None:
     one = nn.Sequential(net, multilayer(net.width, 16, 8)).double()
     many = deepcopy(one)
     x = torch.randn(sum(sizes), 3, 9, 9, dtype=torch.float64)
-    with apart(sizes):
+    with separate_batches(sizes):
         together = one(x)
     separate = torch.cat([many(part) for part in x.split(sizes)])
     torch.testing.assert_close(together, separate, rtol=1e-9, atol=1e-9)

@@ -1,4 +1,4 @@
-"""How a learner answers the test set, in a few large forward passes."""
+"""Correct answers on the test set, in a few large forward passes."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from onebyone.methods.registry import AnyLearner
 
 
 def right_answers(learner: AnyLearner, x: Tensor, y: Tensor) -> Tensor:
-    """[C] how many samples of each class the learner gets right: none of a class it has never seen.
+    """[C] the number of samples per class that the learner predicts correctly; 0 for a class it has never seen.
 
-    No value is looked at, so that a GPU can go on with other work until the answer is needed.
+    No value is read, so a GPU can do other work until the result is needed.
 
     >>> from onebyone import create, load
     >>> digits = load("digits")
     >>> learner = create("finetune", digits.spec)
     >>> loss = learner.observe(digits.train_x[:1], digits.train_y[:1])
     >>> right = right_answers(learner, digits.test_x, digits.test_y)
-    >>> bool(right.sum() == (digits.test_y == digits.train_y[0]).sum())  # all it knows is one class
+    >>> bool(right.sum() == (digits.test_y == digits.train_y[0]).sum())  # the only class it knows
     True
     """
     right = torch.zeros(learner.spec.num_classes, dtype=torch.int64, device=y.device)

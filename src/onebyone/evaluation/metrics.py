@@ -1,4 +1,4 @@
-"""From the accuracy matrix to every number: nothing here knows of learners."""
+"""From the accuracy matrix to every metric."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Matrix = tuple[tuple[float | None, ...], ...]
 
 @dataclass(frozen=True)
 class Metrics:
-    """What an accuracy matrix says. Fractions, not per cent; None where a number has no meaning."""
+    """Metrics of an accuracy matrix, as fractions; None where one is not defined."""
 
     accuracy: float  # mean over the tasks, at the end
     forgetting: float | None  # mean over all tasks but the last: best accuracy before the end minus that at the end
@@ -30,10 +30,10 @@ def accuracy_matrix(
     tasks: Sequence[Sequence[int]],
     first: Mapping[int, int] | None = None,
 ) -> Matrix:
-    """From counts: ``right[t][c]`` answers right of class c after task t, out of ``total[c]``; tasks by their classes.
+    """From counts: ``right[t][c]`` correct answers for class c after task t, out of ``total[c]``.
 
-    In a stream that is not disjoint, a class may arrive before or after the task that names it. ``first`` then says in
-    which task each class first arrives; an entry is over the classes met by then, and None where there is none.
+    In a stream that is not disjoint, a class may arrive before or after the task that names it. ``first`` is then the
+    task in which each class first arrives. An entry is over the classes that have arrived, None if there are none.
 
     >>> accuracy_matrix([[8, 0, 0], [4, 1, 2]], [8, 4, 4], [[0], [1, 2]])
     ((1.0, 0.0), (0.5, 0.375))
@@ -58,8 +58,8 @@ def metrics(matrix: Sequence[Row], disjoint: bool = True) -> Metrics:
 
     In a stream that is not ``disjoint`` classes arrive in several tasks: the anytime curve is over all groups of which
     a class was met, and forgetting, learning accuracy and backward transfer, which compare with the moment at which a
-    task was learnt, have no meaning. With one task only, nothing can have been forgotten, and forgetting and backward
-    transfer have no meaning either (they are not zero).
+    task was learnt, are not defined. With a single task, forgetting and backward transfer are not defined
+    either (they are not zero).
 
     >>> m = metrics([[0.9, 0.0], [0.6, 0.8]])
     >>> round(m.accuracy, 3), round(m.forgetting, 3), round(m.backward_transfer, 3), round(m.learning_accuracy, 3)
@@ -69,7 +69,7 @@ def metrics(matrix: Sequence[Row], disjoint: bool = True) -> Metrics:
     """
     tasks = len(matrix)
     if tasks == 0 or any(len(row) != tasks for row in matrix):
-        raise UsageError("an accuracy matrix must be square, a row and a column for each task")
+        raise UsageError("an accuracy matrix must be square: one row and one column per task")
     rows = [[value for value in row if value is not None] for row in matrix]
     if not all(rows) or any(len(row) != tasks for row in (rows if disjoint else rows[-1:])):
         raise UsageError(
@@ -96,6 +96,6 @@ def metrics(matrix: Sequence[Row], disjoint: bool = True) -> Metrics:
 
 
 def mean(values: Row) -> float:
-    """Of the values that there are."""
+    """The mean of the values that are not None."""
     numbers = [value for value in values if value is not None]
     return sum(numbers) / len(numbers)

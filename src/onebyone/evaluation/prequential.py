@@ -1,4 +1,4 @@
-"""Test, then train: every sample is first predicted and then learnt, so that a stream is its own test set."""
+"""Prequential evaluation: every sample is first predicted and then learnt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from onebyone.streams import Stream
 
 
 class Classifier(Protocol):
-    """What can be evaluated: anything that learns in parts, as scikit-learn has it."""
+    """What can be evaluated: any classifier with scikit-learn's ``partial_fit`` and ``predict``."""
 
     def partial_fit(self, X: Any, y: Any) -> Any: ...
 
@@ -50,9 +50,9 @@ def evaluate_stream(
     """Predict each chunk of a stream and then learn it.
 
     The stream is an iterable of chunks ``(X, y)``, or a :class:`Stream` over the training samples of ``data``.
-    While ``clf`` knows nothing it is not asked, and its answers count as wrong, as do those for a class that is new.
-    ``classes`` is handed to the first ``partial_fit``, for scikit-learn's own classifiers, which have to be told all
-    classes in advance.
+    Before ``clf`` has learnt anything it is not asked, and its answers count as wrong, as do those for a new class.
+    ``classes`` is passed to the first ``partial_fit``: scikit-learn's own classifiers need all classes in advance.
+    An empty stream, or a chunk whose samples and labels do not match, raises a ``UsageError``.
 
     >>> from sklearn.linear_model import SGDClassifier
     >>> from onebyone import blurry, load

@@ -1,4 +1,4 @@
-"""All that a run found out, in one frozen object that is saved as JSON and read back equal."""
+"""The result of a run: one frozen object, saved as JSON and read back equal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from onebyone.evaluation.metrics import Matrix, Metrics
 
 @dataclass(frozen=True, kw_only=True)
 class Result(Metrics):
-    """The metrics of the accuracy matrix, what they were computed from, what the run cost and how it was set up.
+    """The metrics of a run, the accuracy matrix they come from, its cost and its configuration.
 
     Accuracies are fractions. Everything but ``seconds`` is the same when the run is repeated on the same device.
     """
 
     accuracy_matrix: Matrix  # [t][j]: on task j after task t; for tasks to come 0, or None if not disjoint
     class_accuracy: tuple[float | None, ...]  # at the end, by class; None for a class without test samples
-    prequential: float | None  # share of samples predicted right before they were learnt, where asked for
+    prequential: float | None  # share of samples predicted correctly before they were learnt, if asked for
     tasks: tuple[tuple[int, ...], ...]  # the classes of each task
     disjoint: bool  # whether a class arrived in one task only
     samples: int
@@ -45,7 +45,7 @@ class Result(Metrics):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Result:
-        """What :meth:`to_json` wrote, equal to what it was written from."""
+        """The result that :meth:`to_json` wrote; anything else raises a ``UsageError``."""
         try:
             found = json.loads(text)
             cost = Cost(**found.pop("cost"))

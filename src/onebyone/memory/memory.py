@@ -1,4 +1,4 @@
-"""A fixed number of rows on the learner's device, written and drawn without ever reading a value."""
+"""A fixed number of rows on the learner's device, written and sampled without reading a value."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Memory(nn.Module, ABC):
     """``capacity`` rows of a sample, its label and any further fields; a policy says which are kept.
 
     One more row is allocated behind the last: the *blank* row, zero between two steps. A sample that is not kept is
-    written there before it is wiped and a row that is missing is read from there, so that writing and reading have the
-    same shape whatever happens, and no step has to look at a value.
+    written there before it is wiped and a row that is missing is read from there, so that writing and reading always
+    have the same shape, and no step has to read a value.
     """
 
     x: Tensor
@@ -71,7 +71,7 @@ class Memory(nn.Module, ABC):
     def add(self, x: Tensor, y: Tensor, generator: torch.Generator, **extra: Tensor) -> None:
         """Offer samples; the policy decides which are kept and what they replace."""
         slots = self.slots(y, generator)
-        # Two samples of one batch may be sent to the same row. The later one stays, as if they had come one by one.
+        # Two samples of a batch may be sent to the same row. The later one is kept, as if they had arrived one by one.
         overwritten = (slots[:, None] == slots).triu(1).any(1)
         slots = slots.masked_fill(overwritten, self.capacity)
         for name, values in {"x": x, "y": y, **extra}.items():

@@ -1,4 +1,4 @@
-"""Class means and one shared covariance of a stream, kept so that a million samples leave no trace of rounding."""
+"""Class means and one shared covariance of a stream, without rounding errors that grow with the stream."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from onebyone.errors import UsageError
 
-BITS = 30  # of a code, beside its sign and one that is left for rounding beyond them
-BLOCK = 256  # rows of the matrix that are renewed at once: few enough to stay near the processor meanwhile
+BITS = 30  # of a code, without its sign and one spare bit for rounding
+BLOCK = 256  # rows of the matrix updated at once: few enough to stay in the processor's cache
 
 
 class Moments(nn.Module):
@@ -18,8 +18,8 @@ class Moments(nn.Module):
     Kept in fixed point. A sum in float32 rounds every addition at 24 bits, and a stream has many; float64 takes twice
     the bytes, most of them for exponents that are not needed. A correlation lies between -1 and 1: as an integer of 32
     bits, with one power of two for each feature and one half of the symmetric matrix, it takes 4 bytes and rounds at
-    30 bits. Means are kept alike. All arithmetic is in float64, and what comes out does not depend on the sizes of
-    batches or the order of samples but for that rounding.
+    30 bits. Means are stored in the same way. All arithmetic is in float64. Apart from that rounding, the result does
+    not depend on batch sizes or on the order of samples.
 
     >>> moments = Moments(width=2, num_classes=2)
     >>> moments.add(torch.tensor([[1.0, 0.0], [3.0, 0.0], [4.0, 1.0], [4.0, 1.0]]), torch.tensor([0, 0, 1, 1]))
@@ -53,12 +53,12 @@ class Moments(nn.Module):
         return unfold(self.covariance_codes.double()).mul_(scale[:, None]).mul_(scale)
 
     def scale(self) -> Tensor:
-        """[d] what two features' product of codes is to be multiplied with, for each of the two."""
+        """[d] one factor per feature: a code times the factors of its two features is a covariance."""
         return torch.exp2(self.covariance_exponents.double() - BITS // 2)
 
     @torch.no_grad()
     def add(self, features: Tensor, y: Tensor) -> None:
-        """Take in samples, [n, d] and [n]."""
+        """Add samples, [n, d] and [n]."""
         features = features.double()
         one_hot = (y[:, None] == torch.arange(len(self.counts), device=y.device)).double()
         before, added = self.counts.double(), one_hot.sum(0)
@@ -75,21 +75,21 @@ class Moments(nn.Module):
         self.add_squares(rows / after.sum().sqrt(), before.sum() / after.sum())
 
     def set_means(self, counts: Tensor, means: Tensor) -> None:
-        """Note these numbers, [C] and [C, d]."""
+        """Store these counts [C] and means [C, d]."""
         self.counts.copy_(counts)
         self.mean_exponents.copy_(exponents(means.abs().amax(0)))
         self.mean_codes.copy_(codes(means / powers(self.mean_exponents)))
 
     def set_covariance(self, covariance: Tensor) -> None:
-        """Note this one, [d, d]."""
+        """Store this covariance, [d, d]."""
         self.covariance_exponents.copy_(exponents(covariance.diagonal().clamp(min=0).sqrt()))
         self.covariance_codes.copy_(codes(fold(covariance / self.scale()[:, None] / self.scale())))
 
     def add_squares(self, rows: Tensor, share: Tensor) -> None:
-        """Make the covariance ``share`` of what it was, and the sum of squares of rows [n, d].
+        """Multiply the covariance by ``share`` and add the sum of squares of rows [n, d].
 
-        The same as setting it to that sum, but block by block on its folded codes: with small batches all time goes
-        there, and the whole matrix in float64 would take many times as long to write and read as it takes to compute.
+        Equal to ``set_covariance`` of that sum, but block by block on the folded codes: with small batches this takes
+        all the time, and the whole matrix in float64 would take much longer to write and read than to compute.
         """
         codes_of, old = self.covariance_codes, self.scale()
         half = codes_of.shape[1]
@@ -111,12 +111,12 @@ class Moments(nn.Module):
 
 
 def exponents(largest: Tensor) -> Tensor:
-    """Of the powers of two that are just above these numbers."""
+    """Exponents of the next powers of two above these numbers."""
     return (largest.log2().floor() + 1).clamp(-100, 100)
 
 
 def powers(exponents: Tensor) -> Tensor:
-    """What a code of 1 stands for."""
+    """The value of a code of 1."""
     return torch.exp2(exponents.double() - BITS)
 
 

@@ -32,10 +32,10 @@ class Reservoir(Memory):
 
 
 class BalancedReservoir(Memory):
-    """A reservoir in every class, and room shared evenly: a full memory gives up a sample of its largest class.
+    """A reservoir per class with equal shares: a full memory removes a sample of its largest class.
 
-    Every sample draws a random key when it arrives, and the largest class gives up its lowest key. So what is kept
-    of a class is its highest keys, a uniform sample of all it has shown, however the room was divided meanwhile.
+    Every sample gets a random key when it arrives, and the largest class loses its lowest key. The samples kept of
+    a class are those with its highest keys: a uniform sample of all that arrived, however the shares changed.
 
     >>> memory = BalancedReservoir(4, shape=(1,), num_classes=2)
     >>> y = torch.tensor([0] * 50 + [1] * 2)
@@ -62,13 +62,13 @@ class BalancedReservoir(Memory):
 
     def slots(self, y: Tensor, generator: torch.Generator) -> Tensor:
         keys = torch.rand(len(y), generator=generator, device=y.device)
-        labels = self.y.clone()  # as they will be once the samples before this one are written
+        labels = self.y.clone()  # as they are once the samples before this one are written
         slots = []
         for order, (label, key) in enumerate(zip(y.split(1), keys.split(1), strict=True)):
             arrival = self.seen + order
             full = arrival >= self.capacity
-            # The newcomer stands in the blank row while the largest class, itself included, gives one up; but if it is
-            # the only row of its class, another does, or a class would never come back to a memory of fewer rows.
+            # The new sample is in the blank row while the largest class, its own included, loses one. If it is the only
+            # row of its class, another class loses one: else a class could never return to a memory of few rows.
             labels[self.capacity :], self.key[self.capacity :] = label, key
             self.held.index_add_(0, label, torch.ones_like(label))
             alone = (self.held[label] == 1).long()

@@ -17,7 +17,7 @@ from onebyone.memory import Rows
 from onebyone.methods.losses import class_means
 from onebyone.methods.network import NetworkLearner
 from onebyone.methods.options import ReplayOptions
-from onebyone.nets import apart, cosine, unit
+from onebyone.nets import cosine, separate_batches, unit
 
 R = TypeVar("R", bound=ReplayOptions)
 
@@ -143,7 +143,7 @@ class ReplayLearner(NetworkLearner[R]):
         separate = self.options.passes == "separate"
         if separate and not self.encoder.one_pass:
             return tuple(self.embed(part) for part in views.split(sizes))
-        with apart(sizes if separate else ()):  # one pass either way, but for what BatchNorm sees
+        with separate_batches(sizes if separate else ()):  # one pass either way, but for what BatchNorm sees
             features: tuple[Tensor, ...] = self.embed(views).split(sizes)
         return features
 

@@ -5,7 +5,7 @@ from onebyone.nets.adapted import Adapted
 from onebyone.nets.creation import TIMM, create, timm_has, timm_model
 from onebyone.nets.encoder import Encoder, encoders, register
 from onebyone.nets.heads import CosineHead, cosine, multilayer, unit
-from onebyone.nets.normalization import apart
+from onebyone.nets.normalization import separate_batches
 from onebyone.nets.patches import Directions, Patches
 
 __all__ = [
@@ -15,12 +15,12 @@ __all__ = [
     "Directions",
     "Encoder",
     "Patches",
-    "apart",
     "cosine",
     "create",
     "encoders",
     "multilayer",
     "register",
+    "separate_batches",
     "timm_has",
     "timm_model",
     "unit",

@@ -1,4 +1,4 @@
-"""Any module as an encoder, as it is or frozen."""
+"""Any module as an encoder, trained or frozen."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from onebyone.nets.normalization import Standardize
 
 
 class Adapted(Encoder):
-    """A copy of ``module``, whose output [n, ...] is flattened to features; frozen, it never changes.
+    """A copy of ``module``, whose output [n, ...] is flattened to features; a frozen one never changes.
 
-    With ``rescale``, a :class:`Standardize` in it goes on learning the unit of each value, which no first weights know.
+    With ``rescale``, a :class:`Standardize` in a frozen module still learns the scale of each value. A module that
+    cannot read samples of this shape, or gives no floating-point features, raises a ``UsageError``.
 
     >>> Adapted(nn.Conv2d(3, 5, 8), (3, 8, 8), frozen=True).width
     5
@@ -36,12 +37,12 @@ class Adapted(Encoder):
 
     @torch.no_grad()
     def features(self, shape: tuple[int, ...]) -> int:
-        """How many numbers the module makes of a sample, found by giving it two blank ones."""
-        where = next(self.module.parameters(), torch.empty(0)).device
+        """The number of features per sample, found with two blank samples."""
+        device = next(self.module.parameters(), torch.empty(0)).device
         try:
-            answer: Tensor = self.eval().module(torch.zeros(2, *shape, device=where))
+            answer: Tensor = self.eval().module(torch.zeros(2, *shape, device=device))
             fits = answer.is_floating_point() and answer.dim() > 1 and len(answer) == 2
-        except Exception as error:  # whatever somebody else's module does
+        except Exception as error:  # whatever the module raises
             reason = str(error).split("\n")[0]
             raise UsageError(f"the encoder cannot read samples of shape {shape} ({reason}); give another one") from None
         if not fits:

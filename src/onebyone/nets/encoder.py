@@ -14,7 +14,7 @@ class Encoder(nn.Module):
     """A network that turns samples [n, *shape] into features [n, ``width``]."""
 
     width: int
-    one_pass: ClassVar[bool] = False  # whether nothing in it looks at a whole batch but the BatchNorm of this library
+    one_pass: ClassVar[bool] = False  # whether only this library's BatchNorm depends on the other samples of a batch
 
     def __call__(self, x: Tensor) -> Tensor:  # nn.Module types its call as Any
         features: Tensor = super().__call__(x)

@@ -32,7 +32,7 @@ def cosine(a: Tensor, b: Tensor, temperature: float) -> Tensor:
 
 
 class CosineHead(nn.Module):
-    """A vector a class; a score is the cosine between it and the features, over a fixed temperature.
+    """One vector per class; a score is the cosine between it and the features, over a fixed temperature.
 
     The vectors start as random directions of length one. This is the head of ER-ACE and ER-AML, and these are
     the prototypes of SupBYOL and CCP.

@@ -34,7 +34,7 @@ class MLP(Encoder):
 
 @register("scaled-mlp")
 class ScaledMLP(MLP):
-    """The same for measurements of any unit: every value is standardised by its mean and spread so far.
+    """The same for measurements in any unit: every value is standardised by its mean and standard deviation so far.
 
     >>> ScaledMLP((20,)).width
     128

@@ -1,4 +1,4 @@
-"""BatchNorm that takes several batches in one, or one value a channel; and a scale learnt from the stream."""
+"""BatchNorm for several batches at once and for single values; and standardisation learnt from the stream."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _sizes: ContextVar[Sequence[int]] = ContextVar("sizes", default=())
 
 
 @contextmanager
-def apart(sizes: Sequence[int]) -> Iterator[None]:
-    """Inside, a batch of so many samples, and so many more, is for BatchNorm as many batches, one after the other.
+def separate_batches(sizes: Sequence[int]) -> Iterator[None]:
+    """Inside, BatchNorm normalises each part of the batch separately; ``sizes`` are the numbers of samples per part.
 
-    What it computes is what a forward pass for each would give. All other layers look at one sample at a time, and
-    take them together: on a GPU, where a small layer costs as much as a large one, at half of the price.
+    The result is that of one forward pass per part. All other layers treat samples independently and process the
+    parts together: on a GPU, where a small layer takes as long as a large one, that halves the time.
 
     >>> x, norm = torch.tensor([[1.0], [3.0], [10.0], [50.0]]), LoneBatchNorm1d(1)
-    >>> with apart([2, 2]):
+    >>> with separate_batches([2, 2]):
     ...     norm(x).detach().round().flatten().tolist()
     [-1.0, 1.0, -1.0, 1.0]
     """
@@ -34,9 +34,9 @@ def apart(sizes: Sequence[int]) -> Iterator[None]:
 
 
 class _Lone(_BatchNorm):
-    """A single value a channel is scaled by the running statistics, which it leaves as they are.
+    """A single value per channel is scaled by the running statistics and does not update them.
 
-    It has no variance to divide by; a stream that brings samples one by one still has to be learnt.
+    It has no variance to divide by, and a stream may bring samples one by one.
     """
 
     def forward(self, input: Tensor) -> Tensor:
@@ -49,12 +49,12 @@ class _Lone(_BatchNorm):
         learning = self.training and input.numel() > self.num_features
         statistics = self.running_mean, self.running_var
         momentum = 0.1 if self.momentum is None else self.momentum
-        # Called directly, without torch's counter of batches: nothing here reads it, and it is a kernel a layer.
+        # Called directly, without torch's counter of batches: nothing here reads it, and it costs a kernel per layer.
         return F.batch_norm(input, *statistics, self.weight, self.bias, learning, momentum, self.eps)
 
 
 class LoneBatchNorm1d(_Lone, nn.BatchNorm1d):
-    """For features: one sample is one value a channel.
+    """For features: one sample is one value per channel.
 
     >>> LoneBatchNorm1d(3)(torch.ones(1, 3)).shape
     torch.Size([1, 3])
@@ -62,7 +62,7 @@ class LoneBatchNorm1d(_Lone, nn.BatchNorm1d):
 
 
 class LoneBatchNorm2d(_Lone, nn.BatchNorm2d):
-    """For images: one sample is one value a channel where strides have left a single pixel.
+    """For images: one sample is one value per channel if strides have left a single pixel.
 
     >>> LoneBatchNorm2d(3)(torch.ones(1, 3, 1, 1)).shape
     torch.Size([1, 3, 1, 1])
@@ -70,10 +70,10 @@ class LoneBatchNorm2d(_Lone, nn.BatchNorm2d):
 
 
 class Standardize(nn.Module):
-    """Every value minus its mean, over its standard deviation, both of all samples that training has shown so far.
+    """Every value minus its mean, over its standard deviation, both of all samples seen in training so far.
 
-    Unlike BatchNorm it does not use the batch at hand: where a batch is of one class, that would take away just what
-    tells the class from others. A value that has never varied is only centred.
+    Unlike BatchNorm it does not use the current batch: if a batch is of one class, that would remove just what
+    distinguishes the class from others. A value that has never varied is only centred.
 
     >>> scale = Standardize((1,))
     >>> scale(torch.tensor([[10.0], [30.0]]))
@@ -99,6 +99,6 @@ class Standardize(nn.Module):
             step = x.mean(0) - self.mean
             self.variance.lerp_(x.var(0, correction=0) + (1 - share) * step.square(), share)
             self.mean += share * step
-        spread = self.variance.sqrt()
-        varies = spread > 1e-5 * self.mean.abs()  # less is the rounding of a constant
-        return (x - self.mean) / spread.where(varies, 1.0)
+        deviation = self.variance.sqrt()
+        varies = deviation > 1e-5 * self.mean.abs()  # less is rounding error of a constant
+        return (x - self.mean) / deviation.where(varies, 1.0)

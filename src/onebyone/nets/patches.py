@@ -1,4 +1,4 @@
-"""Features without a gradient: filters that are the same for every stream, or random directions."""
+"""Fixed features, without training: filters that are the same for every stream, or random directions."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from torch import Tensor, nn
 
 from onebyone.nets.leaves import dead_leaves
 
-LARGEST = 32  # pixels of the shorter side; larger images are shrunk to it
-COMPONENTS = 64  # numbers that describe a patch
-COLOUR = 16  # how much less colours vary in natural images than brightness does
-PICTURES = 200  # of dead leaves, that filters are made from
-MOST_PATCHES = 8_000  # of theirs
-CACHE = 8_000_000  # bytes of answers that a processor holds until they are averaged
-ROUNDS = 10  # in which patches are gathered around filters
+LARGEST = 32  # pixels of the shorter side; larger images are scaled down to it
+COMPONENTS = 64  # coefficients per patch
+COLOUR = 16  # variance of brightness over variance of colour in natural images
+PICTURES = 200  # dead leaves images that filters are fitted to
+MOST_PATCHES = 8_000  # taken from these
+CACHE = 8_000_000  # bytes of filter responses that fit into a processor's cache until they are averaged
+ROUNDS = 10  # of k-means
 FLOOR = 0.01  # of the variance of an image: flatter patches than that are mostly noise
-NEAR = 10.0  # units from its mean up to which a feature of a vector counts in full
-FAR = 20.0  # times the range of most first vectors, from their middle: farther ones do not say what the unit is
+NEAR = 10.0  # standard deviations from the mean; beyond it a value grows logarithmically
+FAR = 20.0  # times the 10-90 % range, from the median: values beyond it are clamped when the scale is estimated
 REGULARISATION = 0.1  # of the whitening; normalised patches have variance 1
 
 
 class Patches(nn.Module):
-    """How strongly typical patches of natural images occur in an image, in each of its quadrants.
+    """How strongly typical patches of natural images occur in each quadrant of an image.
 
-    A patch is normalised to zero mean and unit variance, and described by the low frequencies of its cosine transform,
-    which are nearly the principal components of natural images. Filters are what whitened patches of dead leaves gather
-    around: they know nothing of the stream. What a filter answers beyond a threshold, on either side, is averaged over
-    each quadrant of the image, and where a ``mirrored`` image is of the same class, over the image and its mirror
-    image; the square roots are 8 features a filter. The mirror image is seen by mirrored filters, which is the same and
-    needs no second image: a cosine of an odd frequency changes its sign. Patches begin in every column, and in every
-    row unless ``stride`` leaves some out.
+    A patch is normalised to zero mean and unit variance, and described by the low frequencies of its cosine
+    transform, which are close to the principal components of natural images. Filters are cluster centres of
+    whitened patches of dead leaves images, so they do not depend on the stream. The part of a filter's response
+    beyond a threshold, positive and negative, is averaged over each quadrant of the image. If a ``mirrored`` image
+    is of the same class, the average is over the image and its mirror image. The square roots are 8 features per
+    filter. Mirrored filters are applied instead of mirroring the image, which gives the same: a cosine of an odd
+    frequency changes its sign. Patches begin in every column, and in every ``stride``-th row.
 
     >>> patches = Patches((3, 32, 32), filters=5)
     >>> patches.fit(torch.Generator().manual_seed(0))
@@ -66,21 +66,21 @@ class Patches(nn.Module):
         self.register_buffer("filters", torch.zeros(filters, len(components), dtype=torch.float16))
         rows, columns = (side - self.patch for side in self.size)
         high, wide = halves(rows // stride + 1), halves(columns + 1)
-        views = torch.stack([wide, wide.flip(1)][: 1 + mirrored])  # mirrored: its places are too
+        views = torch.stack([wide, wide.flip(1)][: 1 + mirrored])  # positions are mirrored too
         pooling = torch.stack([torch.kron(high, view) for view in views]) / len(views)
-        self.register_buffer("pooling", pooling, persistent=False)  # [views, quadrants, places] what each adds to each
+        self.register_buffer("pooling", pooling, persistent=False)  # [views, quadrants, positions] weights
         self.count = filters
         self.width = 2 * filters * self.pooling.shape[1]
 
     def fit(self, generator: torch.Generator) -> None:
-        """Make the filters."""
+        """Compute the filters."""
         described = self.typical(generator)
         deviation = (described.square().mean(0) + REGULARISATION).sqrt()
         white = described / deviation
         self.filters.copy_(clusters(white, self.count) * white.norm(dim=1).mean() / deviation)
 
     def typical(self, generator: torch.Generator) -> Tensor:
-        """[m, components] patches of dead leaves, flat ones only if there are too few others."""
+        """[m, components] patches of dead leaves images; flat ones only if there are too few others."""
         described = self.described(dead_leaves(PICTURES, self.channels, 4 * self.patch, generator))
         described = described.permute(0, 2, 3, 1).flatten(0, 2).double()
         described = described[torch.randperm(len(described), generator=generator)]
@@ -88,7 +88,7 @@ class Patches(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[n, c, h, w] images, as numbers -> [n, d] features."""
-        if x.device.type != "cpu" or torch.compiler.is_compiling():  # an exported program takes any number at once
+        if x.device.type != "cpu" or torch.compiler.is_compiling():  # an exported program has no loop over chunks
             return self.pooled(x)
         answers = 4 * len(self.filters) * len(self.pooling) * self.pooling.shape[2]  # bytes for one image
         chunk = max(1, CACHE // answers)
@@ -99,11 +99,11 @@ class Patches(nn.Module):
         filters = torch.cat([filters * signs for signs in self.signs])[:, :, None, None]
         x = x if x.shape[2:] == self.size else F.adaptive_avg_pool2d(x, self.size)
         # A product of matrices, but convolutions of this kind are faster on some processors.
-        answers = F.conv2d(self.described(x), filters).permute(0, 2, 3, 1).flatten(1, 2)  # [n, places, views x filters]
+        answers = F.conv2d(self.described(x), filters).permute(0, 2, 3, 1).flatten(1, 2)  # [n, pixels, views x filters]
 
         def pool(answers: Tensor) -> Tensor:
             views = answers.tensor_split(len(self.pooling), 2)
-            return torch.stack([places @ view for places, view in zip(self.pooling, views, strict=True)]).sum(0)
+            return torch.stack([weights @ view for weights, view in zip(self.pooling, views, strict=True)]).sum(0)
 
         answers = F.softshrink(answers, self.threshold)
         above, below = pool(answers.clamp(min=0)), -pool(answers.clamp_(max=0))
@@ -111,7 +111,7 @@ class Patches(nn.Module):
 
     def described(self, x: Tensor) -> Tensor:
         """[n, c, h, w] -> [n, components, rows, columns]: every patch, normalised."""
-        x = x - x.mean((1, 2, 3), keepdim=True)  # squares of numbers far from zero would lose their digits
+        x = x - x.mean((1, 2, 3), keepdim=True)  # squares of numbers far from zero would lose precision
         mean, square = (self.window_mean(v.mean(1)) for v in (x, x.square()))
         floor = (FLOOR * x.square().mean((1, 2, 3))).clamp(min=1e-12)[:, None, None]
         contrast = (square - mean.square()).clamp(min=0) + floor
@@ -124,10 +124,10 @@ class Patches(nn.Module):
 
 
 def cosines(channels: int, side: int) -> tuple[Tensor, Tensor]:
-    """[k, c, side, side] the waves that vary most in patches of natural images, and [k] their signs in a mirror.
+    """[k, c, side, side] the cosine waves with the largest variance in natural images, and [k] their mirror signs.
 
-    They are those of the cosine transform along channels, rows and columns. In natural images the variance of a wave
-    falls with the square of its frequency, and along channels by more. The mean of a patch is left out.
+    They are the basis of the cosine transform along channels, rows and columns. In natural images the variance of a
+    wave falls with the square of its frequency, and faster along channels. The mean of a patch is left out.
 
     >>> waves, mirror = cosines(1, 2)
     >>> (2 * waves.flatten(1)).round().tolist(), mirror.tolist()
@@ -145,21 +145,21 @@ def cosines(channels: int, side: int) -> tuple[Tensor, Tensor]:
     return every.flatten(0, 2)[order].contiguous(), 1.0 - 2 * (column.flatten()[order] % 2)
 
 
-def halves(places: int) -> Tensor:
-    """[2, places] weights that average either half of a line; both have the middle one, and one place is a half.
+def halves(positions: int) -> Tensor:
+    """[2, positions] weights that average either half of a line. Both contain the middle one; of 1 there is one half.
 
     >>> halves(3).tolist(), halves(1).tolist()
     ([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], [[1.0]])
     """
-    index = torch.arange(places)
-    rows = torch.stack([index < (places + 1) // 2, index >= places // 2][: min(2, places)])
+    index = torch.arange(positions)
+    rows = torch.stack([index < (positions + 1) // 2, index >= positions // 2][: min(2, positions)])
     return rows / rows.sum(1, keepdim=True)
 
 
 def clusters(points: Tensor, count: int) -> Tensor:
-    """[count, d] unit vectors that the directions of points [n, d] gather around, a direction and its opposite alike.
+    """[count, d] unit vectors: cluster centres of the directions of points [n, d]; opposite directions count as equal.
 
-    Patches as they come would be filters too, but much alike.
+    Patches drawn at random would be filters too, but many of them similar.
 
     >>> clusters(torch.tensor([[2.0, 0.0], [0.0, 1.0], [-3.0, 0.0]]), 2).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
@@ -171,17 +171,17 @@ def clusters(points: Tensor, count: int) -> Tensor:
         nearest = nearness.abs().argmax(1, keepdim=True)
         sign = nearness.gather(1, nearest).sign()
         sums = torch.zeros_like(nearness).scatter_(1, nearest, sign).T @ points
-        sums += 1e-9 * centres  # one that nothing is nearest to stays where it is
+        sums += 1e-9 * centres  # a centre without points stays where it is
         centres = sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-12)
     return centres
 
 
 class Directions(nn.Module):
-    """Vectors along random directions, beyond a random threshold on either side: 2 features a direction.
+    """Projections of vectors on random directions, beyond a random threshold on either side: 2 features per direction.
 
-    The first samples say where zero is and what one is, feature by feature. They may be of one class, and a feature
-    that hardly varies in it would drown all others in the next; so beyond ``NEAR`` only the logarithm grows, which
-    still tells far classes apart.
+    Each value is standardised by the first samples. They may be of one class, and a value that hardly varies in it
+    would dominate all others in the next class. So beyond ``NEAR`` it grows logarithmically, which still separates
+    distant classes.
 
     >>> vectors = torch.rand(20, 6, generator=torch.Generator().manual_seed(0))
     >>> directions = Directions((6,), filters=5)
@@ -209,21 +209,20 @@ class Directions(nn.Module):
     def fit(self, generator: torch.Generator) -> None:
         """Draw the directions."""
         draw = torch.randn(self.filters.shape, generator=generator)
-        self.filters.copy_(draw / len(draw) ** 0.5)  # so that answers have about unit variance
+        self.filters.copy_(draw / len(draw) ** 0.5)  # so that projections have about unit variance
         self.thresholds.uniform_(-1, 1, generator=generator)
 
     def standardise(self, x: Tensor) -> None:
-        """Take zero and one from vectors [n, features].
+        """Estimate mean and standard deviation of each value from vectors [n, features].
 
-        A few that are far from all others are no measure: what lies beyond many times the range of most is taken for
-        its end. A feature that has not varied yet gets the unit that is usual among the others.
+        Outliers are clamped. A value that has not varied yet gets the median standard deviation of the others.
         """
         x = x.double().sort(0).values
         low, middle, high = (x[int(share * (len(x) - 1))] for share in (0.1, 0.5, 0.9))
         limit = (FAR * (high - low)).where(high > low, torch.inf)
         deviation, mean = torch.std_mean(x.clamp(middle - limit, middle + limit), 0, correction=0)
         self.mean.copy_(mean)
-        varies = deviation > 1e-5 * mean.abs()  # less is the rounding of a constant, which has no unit
+        varies = deviation > 1e-5 * mean.abs()  # less is rounding error of a constant
         usual = deviation.where(varies, torch.nan).nanmedian().nan_to_num(1.0)
         self.deviation.copy_(deviation.where(varies, usual))
 
