@@ -112,9 +112,9 @@ def draw_passes(axes: Axes, seeds: range) -> None:
         value = results.summarize("accuracy")
         assert value is not None
         colour = ("#edae49", "#00798c")[position]
-        axes.bar(position, 100 * value.mean, color=colour, width=0.7, alpha=0.35)
+        axes.bar(position, value.percent.mean, color=colour, width=0.7, alpha=0.35)
         axes.scatter([position] * len(results), [100 * row.metrics["accuracy"] for row in results], color=colour, s=22)
-        axes.text(position, 103, f"{100 * value.mean:.0f}", ha="center", fontsize=12, fontweight="bold")
+        axes.text(position, 103, f"{value.percent.mean:.0f}", ha="center", fontsize=12, fontweight="bold")
     axes.set_title(
         f"ER, one class per task, M = 20:\naccuracy, {len(seeds)} seeds", loc="left", fontsize=10, color=GRAY
     )

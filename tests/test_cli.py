@@ -206,7 +206,7 @@ def test_the_demonstration(onebyone: Call, tmp_path: Path) -> None:
     code, first, err = onebyone("demo", "--out", "here")
     assert (code, err) == (0, "")
     assert max(map(len, first.splitlines())) <= 80
-    accuracy = {name: float(mean) for name, mean in re.findall(r"│ (\S.*?) +│ +([\d.]+) ±", first)}
+    accuracy = {name: float(mean) for name, mean in re.findall(r"(?m)^(\S.*?)  +([\d.]+) ±", first)}
     assert accuracy.keys() == {"patch-lda (auto)", "CCP", "SupBYOL", "ER", "fine-tuning"}
     assert accuracy["fine-tuning"] == pytest.approx(10, abs=2)
     for name in ("CCP", "SupBYOL", "ER"):

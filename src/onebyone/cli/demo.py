@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean, pstdev
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 
 from onebyone.cli.output import Answer
 from onebyone.cli.progress import Bar
@@ -17,7 +15,9 @@ from onebyone.data import Dataset, load
 from onebyone.evaluation import Result
 from onebyone.files import whole
 from onebyone.runs.config import RunConfig
+from onebyone.runs.results import Results, summarize
 from onebyone.runs.run import Listener, run
+from onebyone.runs.table import EMPTY, Table, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -39,7 +39,8 @@ COLOURS = {
     "fine-tuning": "#8d99ae",
 }
 SEEDS = (0, 1, 2)
-TITLE = f"digits, one class at a time, {BUDGET:,} bytes of memory, {len(SEEDS)} seeds"
+METRICS = ("accuracy", "forgetting", "average_anytime")
+TITLE = f"digits, one class at a time, {BUDGET:,} bytes of memory, {len(SEEDS)} seeds, in per cent"
 
 
 def demo_command(
@@ -50,18 +51,14 @@ def demo_command(
         results = compare(out, listener=bar)
     picture = out / "anytime.png"
     anytime_figure(results, picture)
-    table = Table("method", title=TITLE, title_justify="left")
     data: dict[str, dict[str, Any]] = {}
-    for column in ("accuracy", "forgetting", "average anytime"):
-        table.add_column(f"{column} %", justify="right")
+    rows = []
     for name, runs in results.items():
-        numbers = {
-            "accuracy": [result.accuracy for result in runs],
-            "forgetting": [result.forgetting for result in runs if result.forgetting is not None],
-            "average_anytime": [result.average_anytime for result in runs],
-        }
-        table.add_row(name, *(mean_and_spread(values) for values in numbers.values()))
-        data[name] = {metric: {"mean": mean(values), "std": pstdev(values)} for metric, values in numbers.items()}
+        found = Results.from_runs(runs)
+        values = {metric: found.summarize(metric) for metric in METRICS}
+        rows.append([name, *(str(value.percent) if value else EMPTY for value in values.values())])
+        data[name] = {metric: {"mean": value.mean, "std": value.std} for metric, value in values.items() if value}
+    table = render(Table(TITLE, ["method"], {"": [metric.replace("_", " ") for metric in METRICS]}, rows))
     return Answer({"methods": data, "seeds": len(SEEDS), "picture": picture}, table, f"The picture: {picture}")
 
 
@@ -73,15 +70,6 @@ def compare(out: Path, listener: Listener | None = None) -> dict[str, list[Resul
         configs = [replace(config, seed=seed) for seed in SEEDS]
         results[title] = [run(c, data=data, out=out / c.folder_name(), listener=listener) for c in configs]
     return results
-
-
-def mean_and_spread(values: Sequence[float]) -> str:
-    """Fractions as per cent, mean and standard deviation.
-
-    >>> mean_and_spread([0.5, 0.6])
-    '55.0 ± 5.0'
-    """
-    return f"{100 * mean(values):.1f} ± {100 * pstdev(values):.1f}"
 
 
 def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
@@ -105,9 +93,9 @@ def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     ends: dict[str, float] = {}
     for title, runs in results.items():
         curves = [[100 * value for value in result.anytime] for result in runs]
-        middle = [mean(values) for values in zip(*curves, strict=True)]
-        spread = [pstdev(values) for values in zip(*curves, strict=True)]
-        low, high = zip(*((m - s, m + s) for m, s in zip(middle, spread, strict=True)), strict=True)
+        points = [point for values in zip(*curves, strict=True) if (point := summarize(values))]
+        middle = [point.mean for point in points]
+        low, high = [p.mean - p.std for p in points], [p.mean + p.std for p in points]
         axes.fill_between(arrivals, low, high, color=COLOURS[title], alpha=0.15, linewidth=0)
         axes.plot(arrivals, middle, color=COLOURS[title], linewidth=2.5, marker="o", markersize=4)
         ends[title] = middle[-1]

@@ -33,6 +33,11 @@ class Value:
     def __str__(self) -> str:
         return self.text(".1f")
 
+    @property
+    def percent(self) -> Value:
+        """Fractions as per cent."""
+        return Value(100 * self.mean, 100 * self.std, self.runs)
+
     def text(self, form: str) -> str:
         """Mean ± standard deviation, each in this format; the mean alone if there is only one run."""
         return f"{self.mean:{form}} ± {self.std:{form}}" if self.runs > 1 else f"{self.mean:{form}}"

@@ -10,7 +10,6 @@ from dataclasses import dataclass, fields
 from importlib.resources import files
 from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from onebyone.engine import choose_device, more_queues
@@ -21,6 +20,7 @@ from onebyone.methods import find
 from onebyone.runs.config import RunConfig, folder_name
 from onebyone.runs.grid import combinations, read_yaml
 from onebyone.runs.job import Failed
+from onebyone.runs.results import summarize
 from onebyone.runs.sweep import SweepListener, sweep
 from onebyone.runs.winners import Winner, write_winners
 
@@ -176,7 +176,7 @@ def winners(rows: Iterable[Mapping[str, Any]]) -> list[Winner]:
         cell.setdefault(json.dumps(row["options"]), []).append(row["accuracy"])
     found = []
     for key, settings in cells.items():
-        means = {options: fmean(accuracies) for options, accuracies in settings.items() if None not in accuracies}
+        means = {options: value.mean for options, runs in settings.items() if (value := summarize(runs))}
         if means:
             best = max(means, key=lambda options: means[options])
             found.append(Winner(*key, options=json.loads(best), accuracy=round(means[best], 5)))
