@@ -43,7 +43,7 @@ def gpu(numbers: dict[str, Any]) -> str:
 
 - Captured is {single["eager"] / single["captured"]:.1f} times as fast as eager.
 - 16 whole one-class runs with 10 evaluations each: {whole["seconds"]:.1f} s together, \
-{whole["megabytes each"]:.0f} MB a run.
+{whole["megabytes each"]:.0f} MB per run.
 - The paper's tables, as they were run: {tables["runs"]} runs, {tables["at once"]} at once, in \
 {tables["seconds"]:,.0f} s. These were {tables["what"]}. 320 take {minutes:.1f} minutes.
 - After 200 steps without TF32, captured and eager differ (largest relative difference of any parameter, buffer or

@@ -1,4 +1,4 @@
-"""A made-up study: results as runs would leave them, with numbers a test can reckon with."""
+"""A made-up study: results as runs would write them, with numbers that a test can predict."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -52,7 +52,7 @@ def results(
         for config in plan(configs([part], protocols, seeds), "cpu").values():
             found = [printed(part.in_print, config.method, config.memory_per_class, m) for m in METRICS]
             means = [value.mean if value else default for value, default in zip(found, (20.0, 30.0), strict=True)]
-            wobble = 0.1 if config.seed % 2 else -0.1  # so that there is a spread
+            wobble = 0.1 if config.seed % 2 else -0.1  # so that the standard deviation is not zero
             accuracy = means[0] + wobble + change.get(config.method.replace("+", "p").replace("-", "_"), 0.0)
             made.append(result(config, accuracy / 100, means[1] / 100))
     return made

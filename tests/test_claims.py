@@ -16,8 +16,8 @@ def test_a_comparison() -> None:
     assert one().holds(ahead, behind)
     assert not one().holds(behind, ahead)
     assert not one().holds(ahead, ahead)  # a tie is no lead
-    assert not one(spreads=2).holds(ahead, behind)  # by twice the larger exactly, not by more
-    assert one(spreads=1.9).holds(ahead, behind)
+    assert not one(deviations=2).holds(ahead, behind)  # by twice the larger exactly, not by more
+    assert one(deviations=1.9).holds(ahead, behind)
     assert one(points=-2).holds(behind, ahead)
     assert not one(points=-1).holds(behind, ahead)
     less = Comparison("table1", 1, 20, "forgetting", "ccp", "er")

@@ -24,7 +24,7 @@ def test_every_cell_of_both_tables_is_there_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "mean", "std"),
+    ("cell", "mean", "std"),
     [
         (("table1", "iid", 5, "accuracy"), 63.4, 0.6),
         (("table1", "er", 5, "accuracy"), 15.7, 1.7),
@@ -39,8 +39,8 @@ def test_every_cell_of_both_tables_is_there_once() -> None:
         (("table2", "ccp", 50, "accuracy"), 47.6, 1.0),
     ],
 )
-def test_cells_as_printed(place: tuple[str, str, int, str], mean: float, std: float) -> None:
-    assert printed(*place) == Value(mean, std, 5)
+def test_cells_as_printed(cell: tuple[str, str, int, str], mean: float, std: float) -> None:
+    assert printed(*cell) == Value(mean, std, 5)
 
 
 def test_what_is_not_printed() -> None:

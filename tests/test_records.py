@@ -226,14 +226,14 @@ def test_wherever_writing_is_stopped_the_records_can_be_read(
     def until_killed(path: Path) -> Iterator[Path]:
         if next(budget, None) is None:
             raise KeyboardInterrupt
-        with whole(path) as place:
-            yield place
+        with whole(path) as temporary:
+            yield temporary
 
     monkeypatch.setattr(record_files, "whole", until_killed)
     with pytest.raises(KeyboardInterrupt):
         write(new, tmp_path, PARTS)
     found = read(tmp_path, PARTS)
-    files_written = min(max(writes - 2, 0), 2)  # what their rows name is told first
+    files_written = min(max(writes - 2, 0), 2)  # the JSON files are written first
     assert [row.metrics["accuracy"] for row in found] == [0.3] * files_written + [0.2] * (2 - files_written)
     monkeypatch.undo()
     write(found.merged(new), tmp_path, PARTS)

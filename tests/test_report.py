@@ -16,7 +16,7 @@ from PIL import Image
 
 from made_up import results
 from onebyone import UsageError
-from onebyone.paper.figures import COLOURS, KINDS, MARKS, Heat, Panel, Place, against_bytes, places
+from onebyone.paper.figures import COLOURS, KINDS, MARKS, Heat, Panel, Scenario, against_bytes, scenarios
 from onebyone.paper.interactive import SYMBOLS, chart
 from onebyone.paper.pictures import save
 from onebyone.paper.printed import PARTS, TITLES, methods_of, quick
@@ -117,15 +117,15 @@ def test_the_charts_in_the_page(study: Study) -> None:
     assert len(hollow) == 7  # all but iid
 
 
-def test_a_curve_is_the_mean_with_its_spread(study: Study) -> None:
-    (row,) = (row for row in places(PARTS, "cifar10", "paper") if row[0].memory_per_class == 20)
+def test_a_curve_is_the_mean_with_its_standard_deviation(study: Study) -> None:
+    (row,) = (row for row in scenarios(PARTS, "cifar10", "paper") if row[0].memory_per_class == 20)
     panel = KINDS["anytime"](study.records, row[1])
     assert isinstance(panel, Panel)
     line = next(line for line in panel.lines if line.method == "er")
     assert line.x == (2, 4, 6, 8, 10)
     assert line.y[-1] == pytest.approx(40.3)
-    assert line.spread[-1] == pytest.approx(0.1)
-    memory = against_bytes(study.records, [row[0] for row in places(PARTS, "cifar10", "paper")])
+    assert line.std[-1] == pytest.approx(0.1)
+    memory = against_bytes(study.records, [row[0] for row in scenarios(PARTS, "cifar10", "paper")])
     kinds = {line.method: (line.kind, len(line.x)) for line in memory.lines}
     assert kinds["iid"][0] == kinds["finetune"][0] == "level"
     assert kinds["ccp"] == ("points", 4)
@@ -147,8 +147,8 @@ def test_records_with_nothing_in_them_make_a_page_of_holes() -> None:
     assert {str(cell["class"]) for cell in page.all("td") if cell.get("class")} == {"hole", "not-printed"}
     assert "not measured" in markdown(empty)
     for kind, make in KINDS.items():
-        place = Place("paper", PARTS[0], 1, 20)
-        assert chart(make(Records(), place))["layout"]["title"]["text"], kind
+        scenario = Scenario("paper", PARTS[0], 1, 20)
+        assert chart(make(Records(), scenario))["layout"]["title"]["text"], kind
 
 
 def test_a_quick_try_says_so_everywhere(tmp_path: Path) -> None:
@@ -167,16 +167,16 @@ def test_a_quick_try_says_so_everywhere(tmp_path: Path) -> None:
 
 
 def test_figures_as_png_and_svg(study: Study, tmp_path: Path) -> None:
-    rows = places(PARTS, "cifar10", "paper")[1:2]
+    rows = scenarios(PARTS, "cifar10", "paper")[1:2]
     for name, make in KINDS.items():
         stem = tmp_path / name
-        save("A title", [[make(study.records, place) for place in row] for row in rows], stem)
+        save("A title", [[make(study.records, scenario) for scenario in row] for row in rows], stem)
         with Image.open(f"{stem}.png") as image:
             assert image.width > 1000
         first = Path(f"{stem}.svg").read_text()
         ElementTree.fromstring(first)
         assert "A title" in first
-    save("A title", [[make(study.records, place) for place in row] for row in rows], stem)
+    save("A title", [[make(study.records, scenario) for scenario in row] for row in rows], stem)
     assert Path(f"{stem}.svg").read_text() == first  # the same figure, the same bytes
 
 
@@ -227,12 +227,12 @@ def test_how_many_seeds_there_are_is_said_above_the_tally(seeds: int) -> None:
     assert f"\n{words[seeds]}; in brackets" in text.split("| protocol |")[0]
     assert f"{words[seeds]}. A cell is" in page.split('class="tiles"')[0]
     for found in (text, page):
-        assert ("has no spread of its own" in found) == (seeds == 1)
+        assert ("has no standard deviation" in found) == (seeds == 1)
         assert "In per cent. The paper shows these" in " ".join(found.split())  # there are no curves
         assert "0 seeds" not in found.split("<script")[0]
 
 
-def test_a_single_run_among_others_is_told(study: Study) -> None:
+def test_a_single_run_among_others_is_reported(study: Study) -> None:
     first = [run for run in results(PARTS[:1]) if (run.config["method"], run.config["seed"]) != ("er", 1)]
     assert Study(from_results(first, PARTS), PARTS, ("paper",), "").has_single_runs
     assert not study.has_single_runs

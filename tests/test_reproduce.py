@@ -39,7 +39,7 @@ def two_methods(monkeypatch: pytest.MonkeyPatch) -> None:
     """And options that make a run short."""
     few = {"finetune": "fine-tuning", "er": "ER"}
     monkeypatch.setattr(printed, "methods_of", lambda classes: few)
-    monkeypatch.setattr(module, "winner", lambda name, *place: {} if name == "patch-lda" else SHORT)
+    monkeypatch.setattr(module, "winner", lambda name, *_: {} if name == "patch-lda" else SHORT)
 
 
 def test_targets_and_protocols() -> None:
@@ -60,8 +60,8 @@ def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(printed, "methods_of", methods_of)
     asked = []
 
-    def winner(*place: object) -> dict[str, object]:
-        asked.append(place)
+    def winner(*arguments: object) -> dict[str, object]:
+        asked.append(arguments)
         return {"learning_rate": 0.02}
 
     monkeypatch.setattr(module, "winner", winner)
@@ -78,12 +78,12 @@ def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ("ccp", "cifar100", 5, ()) in asked
     asked.clear()
     configs(parts_of("table1", small=True), ("paper",), 1)
-    assert {place[1] for place in asked} == {"cifar10"}  # a quick run uses what was tuned for the real one
+    assert {arguments[1] for arguments in asked} == {"cifar10"}  # a quick run uses what was tuned for the real one
 
 
 def test_runs_beyond_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compared in the joint protocol only; ER-AML and ER-ACE with one class a task too."""
-    monkeypatch.setattr(module, "winner", lambda *place: {})
+    """Compared in the joint protocol only; ER-AML and ER-ACE with one class per task too."""
+    monkeypatch.setattr(module, "winner", lambda *_: {})
     runs = plan(configs(parts_of("beyond"), ("paper", "joint"), 5), "cpu").values()
     own = Counter((c.dataset, c.method, c.options.get("passes")) for c in runs if c.method in BEYOND)
     some = configs(parts_of("beyond"), ("paper", "joint"), 1, ["patch-lda"])
@@ -104,7 +104,7 @@ def test_runs_beyond_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs on digits, and what the terminal, the page and the text say of them."""
     wide = (Part("beyond", "Equal bytes: digits", "digits", (5,), (20, 40), beyond=True),)
-    monkeypatch.setattr(module, "winner", lambda name, *place: {} if name == "patch-lda" else {"encoder": "mlp"})
+    monkeypatch.setattr(module, "winner", lambda name, *_: {} if name == "patch-lda" else {"encoder": "mlp"})
     monkeypatch.setattr(printed, "MORE_CLASSES", {"finetune": "fine-tuning", "er": "ER"})
     monkeypatch.setattr(printed, "BEYOND", {"patch-lda": "patch-lda"})
     monkeypatch.setitem(printed.BYTES, "digits", 640)
@@ -167,7 +167,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(done) == 2
     assert collect([tmp_path / "runs", other], SMALL) == grown
 
-    monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
+    monkeypatch.setattr(module, "winner", lambda *_: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
     changed, replaced, _ = again(seeds=1)
     assert replaced == [row for row in grown if protocol(row.config) != "joint"]
     assert read(other, SMALL) == changed
@@ -193,7 +193,7 @@ def test_two_at_once_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_run_that_fails_is_a_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "learning_rate": 1e30})
+    monkeypatch.setattr(module, "winner", lambda *_: {"encoder": "mlp", "learning_rate": 1e30})
     made, _, failed = reproduce(SMALL[:1], tmp_path, protocols=["paper"], seeds=1, device="cpu", everything=SMALL)
     assert made.rows == ()
     assert len(failed) == 2
@@ -202,7 +202,7 @@ def test_a_run_that_fails_is_a_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_records_say_which_runs_below_them_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = partial(reproduce, out=tmp_path, protocols=["paper"], seeds=1, device="cpu", jobs=1, everything=SMALL)
     begin(SMALL)
-    monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
+    monkeypatch.setattr(module, "winner", lambda *_: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
     newer, _, _ = begin(SMALL[:1])
     assert collect([tmp_path], SMALL) == newer
     assert len({name for cell, name in newer.set_to.items() if "er" in cell}) == 2  # one for each cell
@@ -278,13 +278,13 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
     assert Path("page/index/anytime-digits-paper-M2.svg").exists()
     assert onebyone("report", "nowhere")[0] == 2
 
-    monkeypatch.setattr(module, "winner", lambda *place: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
+    monkeypatch.setattr(module, "winner", lambda *_: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
     said = "onebyone: replaced 4 of the runs on record: finetune on digits (S = 5); er on digits (S = 5, M = 2)\n"
     words[words.index("--seeds") + 1] = 1
     code, _, err = onebyone(*words)
     assert (code, err) == (0, said)
     newer = read(Path("reproduction"), SMALL)
-    code, _, err = onebyone("report", "reproduction", "--records", "kept")  # below it lie the older runs, too
+    code, _, err = onebyone("report", "reproduction", "--records", "kept")  # the older runs are below it, too
     assert (code, err) == (0, said)
     assert read(Path("kept"), SMALL) == newer
 

@@ -49,9 +49,9 @@ def tabulate(runs: Sequence[Result] | Results, *fields: Any) -> Summary:
 
 def put(folder: Path, *results: Result) -> Path:
     for number, result in enumerate(results):
-        place = folder / f"{result.config['method']}-{number}"
-        place.mkdir(parents=True)
-        (place / "result.json").write_text(result.to_json())
+        run_folder = folder / f"{result.config['method']}-{number}"
+        run_folder.mkdir(parents=True)
+        (run_folder / "result.json").write_text(result.to_json())
     return folder
 
 
@@ -230,11 +230,11 @@ def test_every_metric(metric: str) -> None:
         assert (text, plain) == ("n/a", "er,,,3")
         return
     numbers = [number for number in values if number is not None]
-    middle, spread = fmean(numbers), pstdev(numbers)
+    mean, std = fmean(numbers), pstdev(numbers)
     percent = "." not in metric
     scale, form = (100, ".1f") if percent else (1, ".4g")
-    assert text == f"{scale * middle:{form}} ± {scale * spread:{form}}"
-    assert plain == f"er,{middle},{spread},3"
+    assert text == f"{scale * mean:{form}} ± {scale * std:{form}}"
+    assert plain == f"er,{mean},{std},3"
 
 
 def test_a_number_that_one_run_lacks_is_not_averaged() -> None:

@@ -1,4 +1,4 @@
-"""Docstrings as Markdown: the examples in them become blocks of code, and what Sphinx calls roles plain names."""
+"""Docstrings as Markdown: the examples in them become blocks of code, and Sphinx roles become plain names."""
 
 import re
 from typing import Any

@@ -1,7 +1,7 @@
-"""The page of a method is written by hand, but for what the code and ``results/`` say: that is filled in here.
+"""The page of a method is written by hand, except for what the code and ``results/`` say, which is inserted here.
 
-``<!-- summary -->``, ``<!-- options -->``, ``<!-- numbers -->`` and ``<!-- code -->`` mark the places in
-``docs/methods/NAME.md``, so that no page can tell of an option or a number that is not so.
+``<!-- summary -->``, ``<!-- options -->``, ``<!-- numbers -->`` and ``<!-- code -->`` are replaced in
+``docs/methods/NAME.md``, so that no page can show an option or a number that is out of date.
 """
 
 from collections import defaultdict

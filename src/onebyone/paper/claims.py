@@ -25,7 +25,7 @@ BETTER = {"accuracy": 1, "growth": 1, "forgetting": -1, "flops": 1}
 
 @dataclass(frozen=True)
 class Comparison:
-    """``left`` is ahead of ``right`` by more than so many points and so many of the larger standard deviation."""
+    """``left`` leads ``right`` by more than ``points`` plus ``deviations`` times the larger standard deviation."""
 
     part: str
     classes_per_task: int
@@ -34,11 +34,11 @@ class Comparison:
     left: str
     right: str
     points: float = 0.0  # negative: it may be that much behind
-    spreads: float = 0.0
+    deviations: float = 0.0
 
     def holds(self, left: Value, right: Value) -> bool:
         advantage = BETTER[self.metric] * (left.mean - right.mean)
-        return advantage > self.points + self.spreads * max(left.std, right.std)
+        return advantage > self.points + self.deviations * max(left.std, right.std)
 
     def __str__(self) -> str:
         return f"{TITLES[self.left]} and {TITLES[self.right]} at M = {self.memory_per_class} in {self.metric}"
@@ -46,7 +46,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper in our words, how we read it, and the comparisons it comes to: all of them must hold."""
+    """A sentence of the paper in our words, how we read it, and the comparisons that must all hold."""
 
     text: str
     where: str
@@ -54,16 +54,16 @@ class Claim:
     comparisons: tuple[Comparison, ...]
 
 
-Numbers = Callable[[Comparison, str], Value | None]  # of a method, in the place of a comparison
+Numbers = Callable[[Comparison, str], Value | None]  # the number of a method that a comparison needs
 
 
 @dataclass(frozen=True)
 class Finding:
-    """How a claim fares with some numbers."""
+    """Whether a claim holds for some numbers."""
 
     total: int
     failed: tuple[Comparison, ...]
-    missing: int  # comparisons with numbers still to be measured
+    missing: int  # comparisons whose numbers are not measured yet
 
     @property
     def verdict(self) -> str:
@@ -75,7 +75,7 @@ class Finding:
 
 
 def check(claim: Claim, numbers: Numbers) -> Finding:
-    """Every comparison of a claim; one that fails decides, whatever else is missing."""
+    """Check every comparison of a claim. One that fails decides, even if others cannot be made yet."""
     pairs = [(c, numbers(c, c.left), numbers(c, c.right)) for c in claim.comparisons]
     failed = tuple(c for c, left, right in pairs if left is not None and right is not None and not c.holds(left, right))
     return Finding(len(pairs), failed, sum(left is None or right is None for _, left, right in pairs))
@@ -98,9 +98,9 @@ def from_records(records: Records, parts: Sequence[Part], protocol: str) -> Numb
     return look
 
 
-def _others(classes_per_task: int, besides: Iterable[str]) -> list[str]:
-    """The rivals in a table: all but the ceiling and those named."""
-    return [name for name in methods_of(classes_per_task) if name not in (NOT_INCREMENTAL, *besides)]
+def _others(classes_per_task: int, without: Iterable[str]) -> list[str]:
+    """The methods of a table, without i.i.d. training and without those named."""
+    return [name for name in methods_of(classes_per_task) if name not in (NOT_INCREMENTAL, *without)]
 
 
 def _table(
@@ -112,11 +112,11 @@ def _table(
     memories: Iterable[int] = ALL,
     *,
     points: float = 0.0,
-    spreads: float = 0.0,
+    deviations: float = 0.0,
 ) -> tuple[Comparison, ...]:
     """Each of ``left`` with each of ``right`` at every M."""
     return tuple(
-        Comparison(part, classes_per_task, memory, metric, one, other, points, spreads)
+        Comparison(part, classes_per_task, memory, metric, one, other, points, deviations)
         for memory, one, other in product(memories, left, right)
     )
 
@@ -133,13 +133,13 @@ CLAIMS = (
         "With one class per task, SupBYOL and CCP are more accurate than all other methods by a considerable margin.",
         "caption of table 1, and section 3",
         f"{_CLEAR} of the two, at every M",
-        _table1(OURS, _others(1, OURS), "accuracy", spreads=2),
+        _table1(OURS, _others(1, OURS), "accuracy", deviations=2),
     ),
     Claim(
         "With one class per task, SupBYOL and CCP forget less than all other methods by a considerable margin.",
         "caption of table 1, and section 3",
         f"{_CLEAR} of the two, at every M with a printed number",
-        _table1(OURS, _others(1, OURS), "forgetting", _printed_forgetting, spreads=2),
+        _table1(OURS, _others(1, OURS), "forgetting", _printed_forgetting, deviations=2),
     ),
     Claim(
         "With one class per task, CCP is the most accurate method at every memory size.",
@@ -163,7 +163,7 @@ CLAIMS = (
         "With two classes per task, CCP greatly improves upon SupBYOL.",
         "section 3, Split CIFAR-10",
         f"{_CLEAR}, at every M",
-        _table2(["ccp"], ["supbyol"], "accuracy", spreads=2),
+        _table2(["ccp"], ["supbyol"], "accuracy", deviations=2),
     ),
     Claim(
         "With two classes per task, CCP is close to ER-AML and ER-ACE in accuracy.",
@@ -194,7 +194,7 @@ CLAIMS = (
         "On CIFAR-100 one class at a time, SupBYOL and CCP greatly outperform the existing methods.",
         "caption of figure 1",
         f"{_CLEAR}, at the end of the stream",
-        _one_by_one(OURS, _others(1, OURS), "accuracy", spreads=2),
+        _one_by_one(OURS, _others(1, OURS), "accuracy", deviations=2),
     ),
     Claim(
         "On CIFAR-100 one class at a time, their margins grow with the number of classes.",
@@ -212,7 +212,7 @@ CLAIMS = (
         "On CIFAR-100 with five classes per task, CCP matches ER-AML.",
         "section 3, Split CIFAR-100",
         "at the end at most twice the larger standard deviation behind",
-        _five_each(["ccp"], ["er-aml"], "accuracy", spreads=-2),
+        _five_each(["ccp"], ["er-aml"], "accuracy", deviations=-2),
     ),
     Claim(
         "On CIFAR-100 with five classes per task, CCP is close to ER-ACE.",

@@ -12,21 +12,21 @@ from onebyone.runs.results import Value
 from onebyone.runs.table import EMPTY, Table
 
 METRICS = {"accuracy": 1, "forgetting": -1}  # and whether more is better
-HOLE = "…"  # a cell whose runs are still to be made
-COSTS = "FLOPs, ER = 1"  # above what a sample costs a method
+HOLE = "…"  # a cell without runs
+COSTS = "FLOPs, ER = 1"  # the heading of the cost per sample
 SIGNS = {"better": "▲", "reproduced": "✓", "missed": "✗", "hole": HOLE, "not printed": ""}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a table: the paper's, ours, and what to think of it."""
+    """One number of a table: the paper's, ours, and the verdict."""
 
     method: str
     memory_per_class: int
     metric: str
     paper: Value | None
     ours: Value | None
-    means_something: bool = True  # forgetting does not, of a stream without tasks
+    means_something: bool = True  # forgetting has no meaning in a stream without tasks
 
     @property
     def difference(self) -> float | None:
@@ -61,12 +61,12 @@ class PaperTable:
     classes_per_task: int
     protocol: str
     metric: str
-    rows: dict[str, list[Cell]]  # by the title of the method
-    costs: dict[str, str] = field(default_factory=dict)  # by the same, where they are compared too
+    rows: dict[str, list[Cell]]  # by title of the method
+    costs: dict[str, str] = field(default_factory=dict)  # by title of the method, where costs are compared
 
     @property
     def seeds(self) -> int:
-        """How many runs the fullest cell has."""
+        """The number of runs of the cell that has most."""
         return max((cell.ours.runs for row in self.rows.values() for cell in row if cell.ours), default=0)
 
     @property
@@ -75,7 +75,7 @@ class PaperTable:
 
     @property
     def name(self) -> str:
-        """Of the table, which says itself how many classes arrive together if it is the paper's."""
+        """The title of the table, with the number of classes per task unless the title has it."""
         stream = "one class" if self.classes_per_task == 1 else f"{self.classes_per_task} classes"
         return self.part.title if self.part.is_table else f"{self.part.title}, {stream} per task"
 
@@ -113,7 +113,7 @@ class PaperTable:
 def tables(records: Records, part: Part, protocol: str) -> Iterator[PaperTable]:
     """Accuracy and forgetting of a table.
 
-    Beyond the paper, methods without runs are left out, and the others go by what a sample costs them.
+    Beyond the paper, methods without runs are left out, and the others are sorted by their cost per sample.
     """
     for classes, metric in product(part.classes_per_task, METRICS):
         rows = {
@@ -131,7 +131,7 @@ def tables(records: Records, part: Part, protocol: str) -> Iterator[PaperTable]:
             for method, title in part.methods(classes).items()
         }
         costs: dict[str, str] = {}
-        if part.beyond:  # there is no promise of what will be run
+        if part.beyond:  # not every method is meant to be run
             rows = {title: row for title, row in rows.items() if any(cell.ours for cell in row)}
             multiples = _multiples(records, part, protocol, classes)
             if all(row[0].method in multiples for row in rows.values()):
@@ -141,7 +141,7 @@ def tables(records: Records, part: Part, protocol: str) -> Iterator[PaperTable]:
 
 
 def _multiples(records: Records, part: Part, protocol: str, classes: int) -> dict[str, tuple[float, float]]:
-    """What a sample costs each method in floating-point operations, ER being 1: the least and the most of all M."""
+    """The floating-point operations per sample of each method, relative to ER: the minimum and maximum over M."""
 
     def costs(method: str) -> list[float]:
         found = (records.value(protocol, part.dataset, method, classes, m, "flops") for m in part.memories)

@@ -10,12 +10,12 @@ from zlib import crc32
 from onebyone.data.cifar import CIFAR10
 from onebyone.paper.printed import Part, printed
 from onebyone.paper.records import Records
-from onebyone.runs.results import Value, summarize
+from onebyone.runs.results import Record, Value, summarize
 
 
-# Told apart by people who see few colours, and by mark and dash where there are none (Okabe and Ito; Tol for two).
+# Distinct for colour-blind readers (Okabe and Ito; Tol for two), and by mark and dash in black and white.
 class Style(dict[str, str]):
-    """Colours or marks by method; a user's own method always gets the same of ``own``."""
+    """Colours or marks by method; a user's own method always gets the same one of ``own``."""
 
     def __init__(self, own: Sequence[str], known: Mapping[str, str]) -> None:
         super().__init__(known)
@@ -67,13 +67,13 @@ Kind = Literal["curve", "points", "level", "paper"]
 
 @dataclass(frozen=True)
 class Line:
-    """One method in a panel: a curve with a band, points with a spread, a level, or where the paper puts it."""
+    """One method in a panel: a curve with a band, points with error bars, a horizontal line, or the paper's point."""
 
     method: str
     kind: Kind
     x: tuple[float, ...]
     y: tuple[float, ...]
-    spread: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,8 @@ class Heat:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a panel looks: one stream, one memory, one protocol."""
+class Scenario:
+    """What a panel shows: one stream, one memory size and one protocol."""
 
     protocol: str
     part: Part
@@ -111,79 +111,85 @@ class Place:
     def stream(self) -> str:
         return "one class per task" if self.classes_per_task == 1 else f"{self.classes_per_task} classes per task"
 
+    def runs(self, records: Records, method: str) -> list[Record]:
+        return records.runs(self.protocol, self.part.dataset, method, self.classes_per_task, self.memory_per_class)
+
     def value(self, records: Records, method: str, metric: str) -> Value | None:
         return records.value(
             self.protocol, self.part.dataset, method, self.classes_per_task, self.memory_per_class, metric
         )
 
 
-def anytime(records: Records, place: Place) -> Panel:
-    """Accuracy over the classes met so far, after every task; a band of one standard deviation over the seeds."""
+def anytime(records: Records, scenario: Scenario) -> Panel:
+    """Accuracy over the classes seen so far, after every task, with a band of one standard deviation over the seeds."""
     lines = []
-    for method in place.part.methods(place.classes_per_task):
-        runs = records.runs(place.protocol, place.part.dataset, method, place.classes_per_task, place.memory_per_class)
+    for method in scenario.part.methods(scenario.classes_per_task):
+        runs = scenario.runs(records, method)
         points = _per_position([100 * point for point in run.anytime] for run in runs)
         if points:
-            arrived = tuple(place.classes_per_task * (task + 1.0) for task in range(len(points)))
+            arrived = tuple(scenario.classes_per_task * (task + 1.0) for task in range(len(points)))
             known = [point for point in points if point is not None]  # a curve has no gaps
             lines.append(Line(method, "curve", arrived, tuple(p.mean for p in known), tuple(p.std for p in known)))
-    title = f"{place.stream}, M = {place.memory_per_class}"
+    title = f"{scenario.stream}, M = {scenario.memory_per_class}"
     return Panel(title, "classes met so far", "accuracy on them, %", tuple(lines))
 
 
-def tradeoff(records: Records, place: Place) -> Panel:
+def tradeoff(records: Records, scenario: Scenario) -> Panel:
     """Forgetting against accuracy; hollow marks are the paper's numbers."""
     lines = []
-    for method in place.part.methods(place.classes_per_task):
+    for method in scenario.part.methods(scenario.classes_per_task):
         metrics = ("forgetting", "accuracy")
         found: dict[Kind, list[Value | None]] = {
-            "points": [place.value(records, method, metric) for metric in metrics],
-            "paper": [printed(place.part.in_print, method, place.memory_per_class, metric) for metric in metrics],
+            "points": [scenario.value(records, method, metric) for metric in metrics],
+            "paper": [printed(scenario.part.in_print, method, scenario.memory_per_class, metric) for metric in metrics],
         }
         for kind, (x, y) in found.items():
             if x is not None and y is not None:
                 lines.append(Line(method, kind, (x.mean,), (y.mean,), (y.std,)))
     return Panel(
-        f"{place.stream}, M = {place.memory_per_class}", "forgetting, % (less is better)", "accuracy, %", tuple(lines)
+        f"{scenario.stream}, M = {scenario.memory_per_class}",
+        "forgetting, % (less is better)",
+        "accuracy, %",
+        tuple(lines),
     )
 
 
-def against_flops(records: Records, place: Place) -> Panel:
-    """Accuracy against what a sample costs to learn, in multiples of what it costs ER."""
-    lines, er = [], place.value(records, "er", "flops")
+def against_flops(records: Records, scenario: Scenario) -> Panel:
+    """Accuracy against the cost per sample, relative to ER."""
+    lines, er = [], scenario.value(records, "er", "flops")
     unit, words = (er.mean, "operations for each sample, ER = 1") if er else (1e9, "GFLOP for each sample")
-    for method in place.part.methods(place.classes_per_task):
-        cost, accuracy = (place.value(records, method, metric) for metric in ("flops", "accuracy"))
+    for method in scenario.part.methods(scenario.classes_per_task):
+        cost, accuracy = (scenario.value(records, method, metric) for metric in ("flops", "accuracy"))
         if cost is not None and accuracy is not None:
             lines.append(Line(method, "points", (cost.mean / unit,), (accuracy.mean,), (accuracy.std,)))
-    title = f"{place.stream}, {place.part.column(place.memory_per_class)}"
+    title = f"{scenario.stream}, {scenario.part.column(scenario.memory_per_class)}"
     return Panel(title, words, "accuracy, %", tuple(lines), log_x=True)
 
 
-def against_bytes(records: Records, places: Sequence[Place]) -> Panel:
-    """Accuracy against the bytes of the memory, over all M; a method without one is a level."""
+def against_bytes(records: Records, scenarios: Sequence[Scenario]) -> Panel:
+    """Accuracy against the bytes of the memory, over all M. A method without a memory is a horizontal line."""
     lines = []
-    for method in places[0].part.methods(places[0].classes_per_task):
-        points = [(p.value(records, method, "memory_bytes"), p.value(records, method, "accuracy")) for p in places]
+    for method in scenarios[0].part.methods(scenarios[0].classes_per_task):
+        points = [(p.value(records, method, "memory_bytes"), p.value(records, method, "accuracy")) for p in scenarios]
         some = sorted((b.mean / 1e6, a.mean, a.std) for b, a in points if a is not None and b is not None)
         if some:
-            x, y, spread = zip(*some, strict=True)
-            lines.append(Line(method, "points" if x[-1] else "level", x, y, spread))
-    return Panel(places[0].stream, "memory, MB", "accuracy, %", tuple(lines), log_x=True)
+            x, y, std = zip(*some, strict=True)
+            lines.append(Line(method, "points" if x[-1] else "level", x, y, std))
+    return Panel(scenarios[0].stream, "memory, MB", "accuracy, %", tuple(lines), log_x=True)
 
 
-def by_class(records: Records, place: Place) -> Heat:
-    """Accuracy of every class at the end, in the order they came: what is old stands on the left."""
+def by_class(records: Records, scenario: Scenario) -> Heat:
+    """Accuracy of every class at the end of the stream, in order of arrival: the oldest class is on the left."""
     rows, values = [], []
-    for method in place.part.methods(place.classes_per_task):
-        runs = records.runs(place.protocol, place.part.dataset, method, place.classes_per_task, place.memory_per_class)
+    for method in scenario.part.methods(scenario.classes_per_task):
+        runs = scenario.runs(records, method)
         columns = _per_position(run.class_accuracy for run in runs)
         if columns:
             rows.append(method)
             values.append(tuple(100 * value.mean if value else None for value in columns))
     number = len(values[0]) if values else 0
     names = CIFAR10.classes if number == len(CIFAR10.classes) else tuple(map(str, range(number)))
-    title = f"{place.stream}, M = {place.memory_per_class}"
+    title = f"{scenario.stream}, M = {scenario.memory_per_class}"
     return Heat(title, "class, in order of arrival", names, tuple(rows), tuple(values))
 
 
@@ -192,16 +198,18 @@ def _per_position(curves: Iterable[Sequence[float | None]]) -> list[Value | None
     return [summarize(position) for position in zip(*curves, strict=True)]
 
 
-def places(parts: Iterable[Part], dataset: str, protocol: str) -> list[list[Place]]:
-    """All places on a data set: a row for each M, in it a place for each S. A later part goes before an earlier one."""
+def scenarios(parts: Iterable[Part], dataset: str, protocol: str) -> list[list[Scenario]]:
+    """All scenarios of a data set: a row per M, with a scenario per S. A later part replaces an earlier one."""
     some = [part for part in parts if part.dataset == dataset]
-    found = {(m, s): Place(protocol, part, s, m) for part in some for m in part.memories for s in part.classes_per_task}
+    found = {
+        (m, s): Scenario(protocol, part, s, m) for part in some for m in part.memories for s in part.classes_per_task
+    }
     memories = sorted({m for m, _ in found})
     return [[found[key] for key in sorted(found) if key[0] == memory] for memory in memories]
 
 
 Drawing = Panel | Heat
-KINDS: dict[str, Callable[[Records, Place], Drawing]] = {
+KINDS: dict[str, Callable[[Records, Scenario], Drawing]] = {
     "anytime": anytime,
     "tradeoff": tradeoff,
     "flops": against_flops,
@@ -212,15 +220,15 @@ KINDS: dict[str, Callable[[Records, Place], Drawing]] = {
 def drawings(
     records: Records, parts: Iterable[Part], kind: str, dataset: str, protocol: str
 ) -> dict[str, list[Drawing]]:
-    """A figure of one kind: by M, a panel for each S. One over all M (``bytes``) has no M to go by.
+    """A figure of one kind: by M, a panel per S. A figure over all M (``bytes``) has the empty text as its key.
 
-    What costs how much is shown of all methods; the rest is about those of the paper, wherever it has them.
+    Figures of costs show all methods; the others show the methods of the paper where it has them.
     """
     with_costs = kind in ("bytes", "flops")
-    rows = places(sorted(parts, key=lambda part: part.beyond == with_costs), dataset, protocol)
+    rows = scenarios(sorted(parts, key=lambda part: part.beyond == with_costs), dataset, protocol)
     if kind == "bytes":
-        streams: dict[int, list[Place]] = {}
-        for place in (place for row in rows for place in row):
-            streams.setdefault(place.classes_per_task, []).append(place)
+        streams: dict[int, list[Scenario]] = {}
+        for scenario in (scenario for row in rows for scenario in row):
+            streams.setdefault(scenario.classes_per_task, []).append(scenario)
         return {"": [against_bytes(records, streams[classes]) for classes in sorted(streams)]}
-    return {f"M = {row[0].memory_per_class}": [KINDS[kind](records, place) for place in row] for row in rows}
+    return {f"M = {row[0].memory_per_class}": [KINDS[kind](records, scenario) for scenario in row] for row in rows}

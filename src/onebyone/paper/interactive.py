@@ -1,4 +1,4 @@
-"""Panels as plotly's JSON: what the page draws. The names of methods stand in the page's own legend."""
+"""Panels as plotly's JSON: what the page draws. The page has its own legend."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GRID = "#eceae4"
 
 
 def chart(drawing: Panel | Heat) -> dict[str, Any]:
-    """Data and layout; every trace says in ``meta`` which method it is, for the legend to hide it."""
+    """Data and layout; ``meta`` of a trace is its method, so that the legend can hide it."""
     return _heat(drawing) if isinstance(drawing, Heat) else _panel(drawing)
 
 
@@ -52,8 +52,8 @@ def _traces(line: Line, ends: list[float]) -> list[dict[str, Any]]:
     hover = f"<b>{title}</b> %{{y:.1f}}<extra></extra>"
     match line.kind:
         case "curve":
-            low = [m - s for m, s in zip(line.y, line.spread, strict=True)]
-            high = [m + s for m, s in zip(line.y, line.spread, strict=True)]
+            low = [m - s for m, s in zip(line.y, line.std, strict=True)]
+            high = [m + s for m, s in zip(line.y, line.std, strict=True)]
             band = {
                 "x": _short([*line.x, *reversed(line.x)]),
                 "y": _short([*high, *reversed(low)]),
@@ -79,10 +79,10 @@ def _traces(line: Line, ends: list[float]) -> list[dict[str, Any]]:
             hover = f"<b>{title}, the paper</b><br>%{{x:.1f}}, %{{y:.1f}}<extra></extra>"
             return [base | {"mode": "markers", "marker": hollow, "opacity": 0.65, "hovertemplate": hover}]
         case "points":
-            spread = {"type": "data", "array": _short(line.spread), "thickness": 1.2, "width": 0}
+            bars = {"type": "data", "array": _short(line.std), "thickness": 1.2, "width": 0}
             mode = "lines+markers" if len(line.x) > 1 else "markers"
             hover = f"<b>{title}</b><br>%{{x:.3g}}, %{{y:.1f}}<extra></extra>"
-            return [base | {"mode": mode, "line": stroke, "marker": mark, "error_y": spread, "hovertemplate": hover}]
+            return [base | {"mode": mode, "line": stroke, "marker": mark, "error_y": bars, "hovertemplate": hover}]
 
 
 def _heat(heat: Heat) -> dict[str, Any]:

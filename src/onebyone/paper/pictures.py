@@ -43,13 +43,13 @@ def save(title: str, rows: Sequence[Sequence[Drawing]], stem: Path) -> None:
         figure.legend(handles, [TITLES[m] for m in order], loc="outside right upper", fontsize=9, frameon=False)
     with mpl.rc_context({"svg.hashsalt": stem.name, "svg.fonttype": "none"}):  # the same figure, the same bytes
         for kind, metadata in (("png", {}), ("svg", {"Date": None})):
-            with whole(stem.with_name(f"{stem.name}.{kind}")) as place:
-                figure.savefig(place, format=kind, dpi=150, metadata=metadata)
-            figure.set_layout_engine("none")  # it has settled, and takes longer than the drawing
+            with whole(stem.with_name(f"{stem.name}.{kind}")) as temporary:
+                figure.savefig(temporary, format=kind, dpi=150, metadata=metadata)
+            figure.set_layout_engine("none")  # the layout is final, and computing it again takes longer than drawing
 
 
 def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Any]:
-    """Gives a handle for the legend for each method."""
+    """Returns a handle for the legend per method."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
     named: dict[str, Any] = {}
@@ -65,7 +65,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Any]:
     for line in panel.lines:
         colour, dash = COLOURS[line.method], "--" if line.method in DASHED else "-"
         if line.kind == "curve":
-            low, high = ([m + sign * s for m, s in zip(line.y, line.spread, strict=True)] for sign in (-1, 1))
+            low, high = ([m + sign * s for m, s in zip(line.y, line.std, strict=True)] for sign in (-1, 1))
             axes.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
             mark = MARKS[line.method] if len(line.x) <= 20 else None
             (handle,) = axes.plot(line.x, line.y, dash, color=colour, linewidth=1.6, marker=mark, markersize=4)
@@ -77,7 +77,7 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Any]:
         else:
             style = dash if len(line.x) > 1 else "none"
             handle = axes.errorbar(  # type: ignore[assignment]
-                line.x, line.y, line.spread, color=colour, linestyle=style, marker=MARKS[line.method], markersize=7
+                line.x, line.y, line.std, color=colour, linestyle=style, marker=MARKS[line.method], markersize=7
             )
         named[line.method] = handle
     axes.set_ylim(bottom=0)

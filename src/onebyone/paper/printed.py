@@ -10,7 +10,7 @@ from pathlib import Path
 
 from onebyone.runs.results import Value
 
-# Typed from the paper's source; the curves of figures are not printed there.
+# Typed from the paper's source, which has no numbers for the curves of its figures.
 FILE = Path(__file__).with_name("paper.csv")
 
 # The names of the methods, in the order of the two tables.
@@ -48,7 +48,7 @@ class Titles(dict[str, str]):
 
 TITLES = Titles(MORE_CLASSES | BEYOND)
 BYTES = {"cifar10": 10 * 3072, "cifar100": 100 * 3072}  # of one image of every class
-NOT_INCREMENTAL = "iid"  # all classes at once: a ceiling, not a rival
+NOT_INCREMENTAL = "iid"  # all classes at once: an upper bound
 OURS = ("supbyol", "ccp")  # the methods the paper proposes
 
 
@@ -56,7 +56,7 @@ OURS = ("supbyol", "ccp")  # the methods the paper proposes
 class Part:
     """A table of the paper, or a figure: every method at some classes per task (S) and memories (M).
 
-    Beyond the paper there are more methods, which get the bytes of M samples a class to use as they like.
+    Beyond the paper there are more methods, which may use the bytes of M samples per class as they like.
     """
 
     name: str
@@ -68,17 +68,17 @@ class Part:
     own: tuple[str, ...] = ()  # methods of the user, as NAME or FILE.py:NAME; the last rows
 
     def methods(self, classes_per_task: int) -> dict[str, str]:
-        """Names and titles of those compared."""
+        """Names and titles of the methods compared."""
         # Beyond the paper all that runs: with one class per task, ER-AML and ER-ACE learn from their memory.
         known = MORE_CLASSES | BEYOND if self.beyond else methods_of(classes_per_task)
         return known | {bare_name(method): bare_name(method) for method in self.own}
 
     def compares_in(self, protocol: str) -> bool:
-        """Whether its tables have numbers in a protocol: those beyond the paper are of joint passes, which all have."""
+        """Whether its tables have numbers in a protocol: those beyond the paper have joint passes only."""
         return not self.beyond or protocol != "paper"
 
     def column(self, memory_per_class: int) -> str:
-        """What stands above the numbers of a memory.
+        """The heading of the column of a memory size.
 
         >>> PARTS[0].column(5), FURTHER[0].column(5)
         ('M = 5', 'M = 5, 154 KB')

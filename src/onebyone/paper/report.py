@@ -1,4 +1,4 @@
-"""The report: a page that opens from disk without a network, figures and tables for papers, a text in Markdown."""
+"""The report: a page that needs no network, figures and tables for papers, and a Markdown text."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ SECTIONS = {  # the title of each, its name in the menu, and what it shows
     "anytime": (
         "Anytime accuracy",
         "Anytime",
-        "Accuracy over the classes met so far, after every task. The band is one standard deviation over the seeds. "
-        "The paper prints its curves as pictures only, so there are no numbers to lay beside them.",
+        "Accuracy over the classes seen so far, after every task. The band is one standard deviation over the seeds. "
+        "The paper prints its curves only as pictures, so there are no numbers to compare with.",
     ),
     "tradeoff": (
         "Forgetting against accuracy",
@@ -43,18 +43,18 @@ SECTIONS = {  # the title of each, its name in the menu, and what it shows
     "classes": (
         "Accuracy of every class at the end",
         "Classes",
-        "In the order the classes came: what is old stands on the left.",
+        "In order of arrival: the oldest class is on the left.",
     ),
 }
 
 
 def check_page(page: Path) -> None:
-    """Refuse a page beside which there is no place for figures: a folder of its name, with nothing else in it."""
+    """Refuse a page whose folder of figures, which has the name of the page, holds other files."""
     folder = page.with_suffix("")
     if page.suffix != ".html":
         raise UsageError(f"{page} does not end in .html; call it {page.name}.html")
     inside = sorted(folder.iterdir()) if folder.is_dir() else [folder] if folder.exists() else []
-    # What begins with a dot is of the system, or was being written when a report was killed.
+    # Names with a leading dot belong to the system, or to a report that was killed while it was written.
     others = [path for path in inside if path.suffix not in (".png", ".svg", ".tex") and not path.name.startswith(".")]
     if others:
         raise UsageError(f"the figures of {page} go into {folder}, and {others[0]} is there; choose another name")
@@ -63,13 +63,13 @@ def check_page(page: Path) -> None:
 def publish(study: Study, page: Path) -> None:
     """The page, and in a folder of its name the figures as PNG and SVG and the tables as LaTeX."""
     check_page(page)
-    with whole(page) as place:
-        place.write_text(html(study), encoding="utf-8")
+    with whole(page) as temporary:
+        temporary.write_text(html(study), encoding="utf-8")
     folder = page.with_suffix("")
     for table in (*study.tables, *study.ends, *study.beyond):
         name = table.part.name if table.part.is_table else f"{table.part.name}-s{table.classes_per_task}"
-        with whole(folder / f"{name}-{table.metric}-{table.protocol}.tex") as place:
-            place.write_text(render(table.table("apart"), "latex") + "\n")
+        with whole(folder / f"{name}-{table.metric}-{table.protocol}.tex") as temporary:
+            temporary.write_text(render(table.table("apart"), "latex") + "\n")
     for section, by_dataset in study.drawings.items():
         for dataset, by_protocol in by_dataset.items():
             for protocol, by_memory in by_protocol.items():
@@ -83,7 +83,7 @@ def publish(study: Study, page: Path) -> None:
 
 
 def html(study: Study) -> str:
-    """The page as one text: everything it needs is in it."""
+    """The page as one text that needs no other file."""
     try:
         from plotly.offline import get_plotlyjs  # type: ignore[import-untyped]
     except ModuleNotFoundError:
@@ -109,7 +109,7 @@ def html(study: Study) -> str:
 
 
 def markdown(study: Study) -> str:
-    """The findings for the documentation: claims first, in plain words; then tables; then every miss."""
+    """The report for the documentation: claims first, then tables, then every cell that misses."""
     return _fill("reproduction.md", study, render=render)
 
 
@@ -130,10 +130,10 @@ def _fill(template: str, study: Study, **more: Any) -> str:
 
 
 def _over(tables: Sequence[PaperTable]) -> str:
-    """What the numbers of some tables are taken over: as many seeds as the fullest cell has."""
+    """Over how many seeds the numbers of some tables are: those of the cell that has most."""
     seeds = max((table.seeds for table in tables), default=0)
-    spread = f", mean ± standard deviation (with the number of runs as divisor) over {seeds} seeds"
-    return {0: "", 1: ", of one seed"}.get(seeds, spread)
+    several = f", mean ± standard deviation (with the number of runs as divisor) over {seeds} seeds"
+    return {0: "", 1: ", of one seed"}.get(seeds, several)
 
 
 def _dataset(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The paper again: the runs its tables and figures need, made where they are missing and kept as records."""
+"""Reproduce the paper: do the runs that its tables and figures still need, and keep them as records."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onebyone.runs.run import RESULT
 from onebyone.runs.sweep import SweepListener, sweep
 from onebyone.runs.winners import Winner, winner
 
-EVERYTHING = (*PARTS, *FURTHER, *quick((*PARTS, *FURTHER)))  # all that records are kept of
+EVERYTHING = (*PARTS, *FURTHER, *quick((*PARTS, *FURTHER)))  # every part that has records
 TARGETS = {
     "table1": ("table1",),
     "table2": ("table2",),
@@ -33,7 +33,7 @@ TARGETS = {
 
 
 def parts_of(target: str, small: bool = False) -> tuple[Part, ...]:
-    """The tables and figures a target stands for; the small ones for a quick try.
+    """The tables and figures of a target, or their small versions for a quick try.
 
     >>> [part.name for part in parts_of("figure1")]
     ['figure1']
@@ -64,9 +64,9 @@ def configs(
     only: Collection[str] = (),
     winners: Sequence[Winner] = (),
 ) -> list[RunConfig]:
-    """Every run of some parts with its tuned options, seed after seed, so that whatever is cut short is whole.
+    """Every run of some parts with its tuned options, seed by seed, so that a stopped reproduction has complete seeds.
 
-    ``only`` some methods, if it names any; options as in the user's own ``winners``, or else as in the package's.
+    ``only`` restricts the methods, if it is not empty. Options are those of ``winners``, or else of the package.
     """
     if seeds < 1:
         raise UsageError(f"seeds is {seeds}; it must be at least 1")
@@ -91,7 +91,7 @@ def configs(
     known = {bare_name(config.method) for config in every}
     only = [bare_name(name) for name in only]
     for name in only:
-        if name not in known:  # with it nothing would be run, and all of the tables be holes
+        if name not in known:  # nothing would be run, and the tables would be empty
             tables = ", ".join(part.name for part in parts)
             raise unknown(f"method of {tables} ({' and '.join(protocols)})", name, known)
     return [config for config in every if not only or bare_name(config.method) in only]
@@ -125,10 +125,10 @@ def reproduce(
     listener: SweepListener | None = None,
     everything: Sequence[Part] = EVERYTHING,
 ) -> tuple[Records, list[Record], dict[str, Failed]]:
-    """Make the runs of these parts that are not on record in ``out``, and put them there.
+    """Do the runs of these parts that are not on record in ``out``, and add them to the record.
 
-    Gives all records, those that were replaced, and what failed. Run folders lie in ``out/runs``; a run that is on
-    record needs no folder, so that the work can be divided, also among processes that share ``out``.
+    Returns all records, those that were replaced, and what failed. Run folders are in ``out/runs``. A run on record
+    needs no folder, so the work can be divided among machines, and among processes that share ``out``.
     """
     known = records.read(out, everything)
     missing = [config for config in configs(parts, protocols, seeds, only, winners) if not known.holds(config)]
@@ -143,7 +143,7 @@ def reproduce(
 def collect(folders: Iterable[Path], everything: Sequence[Part] = EVERYTHING) -> Records:
     """All records and all finished runs below these folders, a later folder over an earlier one.
 
-    Where a folder has both, its records say which settings of a cell count.
+    If a folder has both, its records determine the settings of a cell.
     """
     found = Records()
     for folder in folders:

@@ -1,4 +1,4 @@
-"""All that a report says, found in the records: verdicts, claims, misses, settings and figures."""
+"""The content of a report, computed from records: verdicts, claims, misses, settings and figures."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Study:
     records: Records
     parts: Sequence[Part]
     protocols: Sequence[str]
-    command: str  # that makes it again; of several, one a line
-    tried: Sequence[Mapping[str, Any]] = ()  # on cells that miss; see :func:`read_tried`
+    command: str  # that reproduces it; several commands have a line each
+    tried: Sequence[Mapping[str, Any]] = ()  # about cells that miss; see :func:`read_tried`
 
     @property
     def is_quick(self) -> bool:
@@ -42,7 +42,7 @@ class Study:
 
     @cached_property
     def ends(self) -> list[PaperTable]:
-        """Where the curves of the figures end, which the paper does not print as numbers: all M in one table."""
+        """The end points of the figures' curves, which the paper does not print as numbers; all M in one table."""
         curves = [part for part in self.parts if not part.is_table and not part.beyond]
         if not curves:
             return []
@@ -52,12 +52,12 @@ class Study:
 
     @cached_property
     def beyond(self) -> list[PaperTable]:
-        """The tables at equal bytes, as far as there is something in them."""
+        """The tables at equal bytes that have runs."""
         return [table for table in self._tables(part for part in self.parts if part.beyond) if table.rows]
 
     @property
     def compares_costs(self) -> bool:
-        """Whether the tables beyond the paper say what a sample costs: a multiple of what it costs ER."""
+        """Whether the tables beyond the paper have the cost per sample, relative to ER."""
         return any(table.costs for table in self.beyond)
 
     def _tables(self, parts: Iterable[Part]) -> list[PaperTable]:
@@ -71,7 +71,7 @@ class Study:
 
     @property
     def tally(self) -> dict[str, Counter[str]]:
-        """How many cells with a printed number came out how, by protocol."""
+        """The number of cells per verdict, by protocol; only cells with a printed number count."""
         found: dict[str, Counter[str]] = {protocol: Counter() for protocol in self.protocols}
         for table in self.tables:
             found[table.protocol].update(cell.verdict for row in table.rows.values() for cell in row if cell.paper)
@@ -79,7 +79,7 @@ class Study:
 
     @property
     def has_single_runs(self) -> bool:
-        """Whether some verdict is about a cell of one seed, which has no spread of its own."""
+        """Whether some verdict is about a cell with one seed, which has no standard deviation."""
         cells = (cell for table in self.tables for row in table.rows.values() for cell in row)
         return any(cell.paper and cell.ours and cell.ours.runs == 1 for cell in cells)
 
@@ -96,7 +96,7 @@ class Study:
 
     @property
     def claims_in_groups(self) -> dict[str, list[Claim]]:
-        """By where they hold, in plain words: first what holds, last what is not known."""
+        """The claims by the protocols in which they hold: first those that hold, last those not measured."""
         order = ("holds", "fails", "partly measured", "not measured")
         groups: dict[str, list[Claim]] = {}
         for claim, _, findings in sorted(self.claims, key=lambda c: [order.index(f.verdict) for f in c[2].values()]):
@@ -123,7 +123,7 @@ class Study:
         ]
 
     def what_was_tried(self, table: PaperTable, cell: Cell) -> str:
-        place = {
+        cell_fields = {
             "protocol": table.protocol,
             "method": cell.method,
             "classes_per_task": table.classes_per_task,
@@ -131,7 +131,7 @@ class Study:
             "metric": cell.metric,
         }
         for entry in self.tried:
-            if all(place[name] in _list(value) for name, value in entry.items() if name != "tried"):
+            if all(cell_fields[name] in _list(value) for name, value in entry.items() if name != "tried"):
                 return str(entry["tried"])
         return "nothing beyond the tuning yet"
 
@@ -152,7 +152,7 @@ class Study:
 
     @cached_property
     def drawings(self) -> dict[str, dict[str, dict[str, dict[str, list[Drawing]]]]]:
-        """Every figure: by kind, data set, protocol and M, a panel for each S."""
+        """Every figure: by kind, data set, protocol and M, a panel per S."""
         return {
             kind: {
                 dataset: {
@@ -166,9 +166,9 @@ class Study:
 
 
 def read_tried(path: Path) -> list[dict[str, Any]]:
-    """What was tried on cells that miss: a list of entries with ``tried``, a sentence, and which cells it is about.
+    """What was tried on cells that miss: a list of entries with ``tried``, a sentence, and the cells it is about.
 
-    Those are any of protocol, method, classes_per_task, memory_per_class and metric, each a value or a list.
+    Cells are given by protocol, method, classes_per_task, memory_per_class and metric, each a value or a list.
     """
     import yaml
 
