@@ -1,12 +1,8 @@
 """A classifier in a file: the same bits after loading, one that is whole after a kill, and nothing from a stranger."""
 
 import json
-import pickle
 import random
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from copy import deepcopy
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +13,10 @@ from safetensors import safe_open
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
-from onebyone import Dataset, OnlineClassifier, UsageError, methods
-from onebyone.estimator.persistence import FILE, checksum
-from onebyone.methods import AUTO, BudgetOptions, ReplayOptions, method
-
-NAMES = list(methods())
-REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
-
-
-def bits(clf: OnlineClassifier) -> dict[str, bytes]:
-    assert clf._state is not None
-    return {name: tensor.numpy().tobytes() for name, tensor in clf._state.learner.state_dict().items()}
+from classifiers import NAMES, REPLAY, bits
+from onebyone import Dataset, OnlineClassifier, UsageError
+from onebyone.estimator.persistence import checksum
+from onebyone.methods import AUTO, BudgetOptions, method
 
 
 def taught(digits: Dataset, name: str = "ccp", **parameters: Any) -> OnlineClassifier:
@@ -142,154 +131,10 @@ def test_large_options_come_back(name: str, options: dict[str, Any], shape: tupl
 
 
 def test_names_of_features_come_back(tmp_path: Path) -> None:
-    class Table:  # as much of a data frame as scikit-learn looks at
-        columns = np.array(["size", "weight"], dtype=object)
-        shape = (2, 2)
-
-        def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-            return np.array([[1.0, 2.0], [3.0, 4.0]], dtype=dtype)
-
-    clf = OnlineClassifier().partial_fit([[1.0, 2.0], [3.0, 4.0]], [0, 1])
-    clf.feature_names_in_ = Table.columns
+    table = pytest.importorskip("pandas").DataFrame([[1.0, 2.0], [3.0, 4.0]], columns=["size", "weight"])
+    clf = OnlineClassifier().partial_fit(table, [0, 1])
     clf.save(tmp_path / "file")
     assert OnlineClassifier.load(tmp_path / "file").feature_names_in_.tolist() == ["size", "weight"]
-
-
-# Autosave
-
-
-@pytest.mark.parametrize("name", [AUTO, "ccp"])
-def test_autosave_keeps_its_promise(name: str, tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    folder = tmp_path / "folder"
-    clf = OnlineClassifier(name, autosave=folder, every=50)
-    for size in (1, 3, 120, 7, 10, 49, 51, 200):
-        clf.partial_fit(rng.normal(size=(size, 3)), rng.integers(0, 3, size))
-        assert 0 <= clf.n_samples_seen_ - OnlineClassifier.load(folder).n_samples_seen_ <= 50
-    other = OnlineClassifier.load(folder)
-    assert other.autosave == str(folder)
-    assert other.every == 50
-    other.partial_fit(rng.normal(size=(60, 3)), rng.integers(0, 3, 60))  # goes on saving there
-    assert other.n_samples_seen_ - OnlineClassifier.load(folder).n_samples_seen_ <= 50
-    assert [path.name for path in folder.iterdir()] == [FILE]
-
-
-def test_a_file_does_not_say_where_to_write(tmp_path: Path) -> None:
-    clf = OnlineClassifier(autosave=tmp_path / "folder").partial_fit([[1.0]], [0])
-    clf.save(tmp_path / "file")
-    assert OnlineClassifier.load(tmp_path / "file").autosave is None
-
-
-def test_what_another_has_learnt_is_not_overwritten(tmp_path: Path) -> None:
-    clf = OnlineClassifier(autosave=tmp_path).partial_fit([[1.0]], [0])
-    before = (tmp_path / FILE).read_bytes()
-    other = OnlineClassifier(autosave=tmp_path)
-    with pytest.raises(UsageError, match="holds what another classifier has learnt"):
-        other.partial_fit([[1.0]], [0])
-    assert (tmp_path / FILE).read_bytes() == before
-    clf.fit([[1.0], [2.0]], [0, 1])  # its own
-
-
-@pytest.mark.parametrize("copied", [deepcopy, lambda clf: pickle.loads(pickle.dumps(clf))], ids=["copy", "pickle"])
-def test_a_copy_does_not_own_the_folder(copied: Callable[[OnlineClassifier], OnlineClassifier], tmp_path: Path) -> None:
-    clf = OnlineClassifier(autosave=tmp_path / "one", every=10).partial_fit(np.eye(20), [0, 1] * 10)
-    other = copied(clf)
-    assert bits(other) == bits(clf)
-    before = (tmp_path / "one" / FILE).read_bytes()
-    with pytest.raises(UsageError, match=r"holds what another .* choose another folder"):
-        other.partial_fit(np.eye(20), [0, 1] * 10)
-    other.set_params(autosave=tmp_path / "other").partial_fit(np.eye(20), [0, 1] * 10)
-    assert OnlineClassifier.load(tmp_path / "other").n_samples_seen_ == 40
-    assert (tmp_path / "one" / FILE).read_bytes() == before
-    assert clf.partial_fit(np.eye(20), [0, 1] * 10).n_samples_seen_ == 40  # the original goes on there
-
-
-def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match=r"cannot be written"):
-        OnlineClassifier(autosave=tmp_path / "file").partial_fit([[1.0]], [0])
-
-
-@pytest.mark.parametrize("later", [False, True], ids=["at first", "later"])
-def test_labels_that_cannot_be_saved_are_refused_before_they_are_learnt(later: bool, tmp_path: Path) -> None:
-    x, y = np.eye(30), [frozenset([i % 3]) for i in range(30)]
-    clf = OnlineClassifier("er", autosave=None if later else tmp_path)
-    if later:
-        clf.partial_fit(x, y).set_params(autosave=tmp_path)
-    for _ in range(2):
-        with pytest.raises(UsageError, match="a label of type frozenset cannot be saved"):
-            clf.partial_fit(x, y)
-    assert (clf.n_samples_seen_ if later else vars(clf).get("_state")) == (30 if later else None)
-    assert list(tmp_path.iterdir()) == []
-
-
-KILLS = """
-import os, random, signal, sys, time
-import numpy as np, torch
-torch.set_num_threads(1)
-from onebyone import OnlineClassifier
-
-folder, method, every, limit = *sys.argv[1:], 30, 20_000
-rng, moments = np.random.default_rng(0), random.Random(1)
-x, y = rng.normal(size=(limit, 3)), rng.integers(0, 40, limit)
-
-
-def learn(say):
-    try:
-        clf = OnlineClassifier.load(folder)
-    except ValueError as error:
-        assert "is not there" in str(error), error
-        clf = OnlineClassifier(method, autosave=folder, every=every, memory=500)
-    seen = clf.n_samples_seen_ if hasattr(clf, "classes_") else 0
-    os.write(say, seen.to_bytes(4, "big"))
-    while seen < limit:
-        size = 1 + seen % 12
-        clf.partial_fit(x[seen:seen + size], y[seen:seen + size])
-        seen = clf.n_samples_seen_
-        os.write(say, seen.to_bytes(4, "big"))
-
-
-OnlineClassifier(method).partial_fit([[1.0]], [0]).save(folder + "/warm up")  # imports what loading needs
-OnlineClassifier.load(folder + "/warm up")
-os.remove(folder + "/warm up")
-learnt = 0
-for _ in range(20):
-    listen, say = os.pipe()
-    child = os.fork()  # a process of its own, that need not import everything again
-    if child == 0:
-        learn(say)
-        os._exit(0)
-    os.close(say)
-    with os.fdopen(listen, "rb") as told:
-        start = int.from_bytes(told.read(4), "big")
-        assert learnt - every <= start <= learnt + 12, (start, learnt)  # a step that was not told of may be there
-        time.sleep(moments.random() * 0.2)
-        os.kill(child, signal.SIGKILL)
-        rest = told.read()
-        learnt = max([start, *(int.from_bytes(rest[i:i + 4], "big") for i in range(0, len(rest), 4))])
-    assert os.waitpid(child, 0)[1] == signal.SIGKILL
-print(learnt)
-"""
-
-
-@pytest.mark.filterwarnings("ignore:memory is 500, and room for 64 classes")
-@pytest.mark.parametrize("name", [AUTO, "ccp"])
-def test_a_killed_process_loses_no_more_than_promised(name: str, tmp_path: Path) -> None:
-    """Killed at 20 random moments and started again on the same folder; all that is saved is of an unbroken run."""
-    words = [sys.executable, "-c", KILLS, str(tmp_path), name]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    rng, limit = np.random.default_rng(0), 20_000
-    x, y = rng.normal(size=(limit, 3)), rng.integers(0, 40, limit)
-    saved, unbroken, seen = OnlineClassifier.load(tmp_path), OnlineClassifier(name, memory=500), 0
-    assert int(done.stdout) - 30 <= saved.n_samples_seen_ <= int(done.stdout) + 12
-    while seen < saved.n_samples_seen_:
-        size = 1 + seen % 12
-        unbroken.partial_fit(x[seen : seen + size], y[seen : seen + size])
-        seen = unbroken.n_samples_seen_
-    assert bits(unbroken) == bits(saved)
-    saved.partial_fit(x[:40], y[:40])
-    assert [path.name for path in tmp_path.iterdir()] == [FILE]  # what a kill has left half-written is gone
 
 
 # Damaged and hostile files

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from onebyone import OnlineClassifier, methods
-from onebyone.methods import ReplayOptions, method
+from classifiers import NAMES, REPLAY
+from onebyone import OnlineClassifier
 from onebyone.methods.icarl import ICaRL
 
-NAMES = list(methods())
-REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
 KEPT = ("memory.", "counts", "moments.", "extractor.")  # what is stored or counted per sample
 
 

@@ -5,21 +5,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
 from copy import deepcopy
-from typing import Any
 
 import numpy as np
 import pytest
 
+from classifiers import DEFAULT_AND_CCP, vectors
 from onebyone import Dataset, OnlineClassifier
-from onebyone.methods import AUTO
-
-DEFAULT_AND_CCP = [AUTO, "ccp"]  # statistics without a network, and a network with a memory
-
-
-def vectors(count: int, seed: int = 0) -> tuple[Any, list[str]]:
-    rng = np.random.default_rng(seed)
-    y = rng.integers(0, 3, count)
-    return (rng.normal(size=(count, 4)) + 3 * y[:, None]), [f"class {label}" for label in y]
 
 
 @pytest.mark.parametrize("method", ["patch-lda", "replay", "ccp"])

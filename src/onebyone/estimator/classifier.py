@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from math import prod
@@ -21,18 +21,20 @@ from torch import Tensor, nn
 
 from onebyone.engine import choose_device, reproducible
 from onebyone.errors import UsageError
-from onebyone.estimator import persistence
+from onebyone.estimator import autosave, persistence
+from onebyone.estimator.autosave import Autosave
 from onebyone.estimator.export import export
 from onebyone.estimator.inputs import Samples, is_image, read_samples
-from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, in_order
+from onebyone.estimator.labels import Label, as_labels, check_comparable
 from onebyone.estimator.locking import synchronized
 from onebyone.estimator.making import State, check_settings, make_learner, making, method_in_use, with_room
+from onebyone.estimator.rollback import changeable, restored_on_error
 from onebyone.estimator.samples import Layout
 from onebyone.methods import AUTO
 from onebyone.seeding import generator
 
 Array = npt.NDArray[Any]
-OWN = ("_lock", "_home", "_unsaved")  # attributes that a copy does not get
+OWN = ("_lock", "_autosaver")  # attributes that a copy does not get
 
 
 @contextmanager
@@ -59,8 +61,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     timestamps want an offset subtracted. Labels are of any hashable type, all of one. ``classes_`` is what is known so
     far, sorted where labels can be.
 
-    A call that is refused changes nothing. It raises a ValueError; only samples that are sparse, or no numbers at
-    all, are a TypeError, as everywhere in scikit-learn.
+    A call that raises an error changes nothing, in memory or on disk: it can be repeated. Input that is refused raises
+    a ValueError; only samples that are sparse, or no numbers at all, raise a TypeError, as everywhere in scikit-learn.
 
     Threads may share a classifier: one call runs at a time. Where answers must not wait for long, learn a few samples
     per call.
@@ -110,16 +112,18 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     device
         ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:N"``.
     autosave
-        A folder. What is learnt is saved there while it goes on, so that a killed process loses at most ``every``
-        samples; ``OnlineClassifier.load(folder)`` goes on from there. It belongs to one classifier: a copy of it (or a
-        pickle) learns on once it is given another folder, or None.
+        A folder. What is learnt is saved there while learning goes on, and ``OnlineClassifier.load(folder)`` goes on
+        from there. A call is saved as a whole. It is saved when ``every`` samples are not saved yet, at most 5 seconds
+        after it returned, when the classifier is closed (``close``, or the end of a ``with`` block) or collected, and
+        when the program ends. So a killed process loses less than ``every`` samples and the calls of 5 seconds.
+        A folder has one writer: others may load it, and learn once the first is closed. Copies, pickles, clones and
+        forked processes do not save there. They learn once they are given another folder, or None.
     every
-        Samples between two such saves, at least ``batch_size``.
+        The number of unsaved samples that a call saves at once. With 1, a call that has returned is on disk.
     """
 
     _state: State | None = None
-    _home: str | None = None  # the folder of autosave that is its own
-    _unsaved: int | None = None  # samples learnt since it last saved there
+    _autosaver: Autosave | None = None
 
     def __init__(
         self,
@@ -159,8 +163,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Learn these samples, once and in this order, on top of all before; ``classes`` announces some to come."""
         with learning():
             state, x, slots = self._prepare(self._state, X, y, classes)
-            self._adopt(state, X)
-            self._learn(x, slots, torch.arange(len(slots)), in_sequence=True)
+            with self._all_or_nothing(state):
+                self._learn(state, x, slots, torch.arange(len(slots)), in_sequence=True)
+                self._accept(state, len(slots))
         return self
 
     @synchronized
@@ -168,17 +173,18 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Forget everything, then learn these samples in random order, a network ``epochs`` times."""
         with learning():
             state, x, slots = self._prepare(None, X, y)
-            self._adopt(state, X, anew=True)
-            order = generator(state.learner.seed, "fit")
-            for epoch in range(self.epochs):
-                self._learn(x, slots, torch.randperm(len(slots), generator=order), again=epoch > 0)
+            with self._all_or_nothing(state):
+                order = generator(state.learner.seed, "fit")
+                for epoch in range(self.epochs):
+                    self._learn(state, x, slots, torch.randperm(len(slots), generator=order), again=epoch > 0)
+                self._accept(state, len(slots))
         return self
 
     def _prepare(
         self, state: State | None, X: Any, y: Any, classes: Iterable[Label] | None = None
     ) -> tuple[State, Samples, Tensor]:
         """Check everything, and give the state to learn with and the samples and classes as it reads them."""
-        self._check_settings()
+        check_settings(self.get_params(deep=False))
         one = is_image(X) and np.ndim(y) == 0 and y is not None  # a single image may come with a single label
         labels = as_labels([y] if one else y, state.labels if state else ())
         announced = as_labels(list(classes), labels) if classes is not None else []
@@ -186,51 +192,87 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if len(x) != len(labels):
             raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label a sample")
         if state is None:
-            state = self._begin(x.layout)
+            state = self._begin(x.layout, X)
         else:
             self._check_unchanged(state)
         known = list(dict.fromkeys([*state.labels, *announced, *labels]))
-        learner = with_room(state, len(known))
-        place = {label: slot for slot, label in enumerate(known)}
-        slots = torch.tensor([place[label] for label in labels])
-        state = replace(state, labels=known, learner=learner)
-        if self.autosave is not None:  # what cannot be saved is better known before it is learnt
-            persistence.describe(state, self.get_params(deep=False), None)
-        return state, x, slots.to(learner.device)
+        if len(known) > len(state.labels):
+            state = replace(state, labels=known, learner=with_room(state, len(known)))
+        slot_of = {label: slot for slot, label in enumerate(known)}
+        slots = torch.tensor([slot_of[label] for label in labels])
+        if self.autosave is not None:  # what cannot be saved is refused before it is learnt
+            persistence.describe(state, self.get_params(deep=False))
+        return state, x, slots.to(state.learner.device)
 
-    def _begin(self, layout: Layout) -> State:
+    def _begin(self, layout: Layout, X: Any) -> State:
         random, seed = check_random_state(self.random_state), self.random_state
         seed = int(seed) if isinstance(seed, Integral) else int(random.randint(2**31))
         parameters = making(self.get_params(deep=False))
         method = method_in_use(parameters, layout)
         learner = make_learner(method, parameters, layout, seed, choose_device(self.device))
-        return State(parameters, layout, [], learner, method)
+        names = None
+        if layout.axes == "vector":
+            table = BaseEstimator()
+            validate_data(table, X, reset=True, skip_check_array=True)  # notes the names of columns
+            names = getattr(table, "feature_names_in_", None)
+        return State(parameters, layout, [], learner, method, None if names is None else tuple(map(str, names)))
 
-    def _adopt(self, state: State, X: Any, anew: bool = False) -> None:
-        """Make this the classifier's state; nothing can fail from here on."""
-        if anew or self._state is None:
-            self.__dict__.pop("feature_names_in_", None)  # of an earlier fit
-            if state.layout.axes == "vector":
-                validate_data(self, X, reset=True, skip_check_array=True)  # notes the names of columns
-            self.n_features_in_ = prod(state.layout.shape)
-        if anew or self._state is None or len(state.labels) != len(self._state.labels):
-            self._columns = in_order(state.labels)
-            self.classes_ = as_array([state.labels[slot] for slot in self._columns])
-        self.method_ = state.method
-        self._state = state
+    @contextmanager
+    def _all_or_nothing(self, state: State) -> Iterator[None]:
+        """If the block raises anything, what was learnt and what is on disk are as they were before."""
+        before = self._state
+        with ExitStack() as stack:
+            if self._autosaver is not None and not self._autosaver.is_for(self.autosave):
+                self._autosaver.detach()
+                self._autosaver = None
+            if self.autosave is not None:
+                self._autosaver = self._autosaver or Autosave(self, self.autosave)
+                stack.enter_context(self._autosaver.transaction())
+            if before is not None and before.learner is state.learner:
+                stack.enter_context(restored_on_error(state.learner))
+            try:
+                yield
+            except BaseException:
+                self._adopt(before)
+                raise
 
     def _learn(
-        self, x: Samples, slots: Tensor, order: Tensor, *, again: bool = False, in_sequence: bool = False
+        self, state: State, x: Samples, slots: Tensor, order: Tensor, *, again: bool = False, in_sequence: bool = False
     ) -> None:
-        learner = self._fitted().learner
+        learner = state.learner
         boundaries = in_sequence and learner.needs_boundaries  # shuffled samples have no task boundaries
         for index in order.split(int(self.batch_size)):  # torch takes no integers of numpy's
             batch, classes = x[index].to(learner.device), slots[index.to(slots.device)]
             if boundaries and learner.observed.any() and not learner.observed[classes].all():
                 learner.end_task()  # a stream does not say where a task ends; a new class begins one
             (learner.repeat if again else learner.observe)(batch, classes)
-            if self.autosave is not None:
-                self._autosave(len(index))
+
+    def _accept(self, state: State, samples: int) -> None:
+        """Make this the classifier's state, on disk too if it is time to save."""
+        persistence.check_finite(changeable(state.learner))
+        if self._autosaver is not None:
+            self._autosaver.record(state, self.get_params(deep=False), samples, int(self.every))
+        self._adopt(state)
+
+    def _adopt(self, state: State | None) -> None:
+        """Set the attributes of a fitted classifier, or remove them."""
+        fitted = (
+            {}
+            if state is None
+            else {
+                "classes_": state.classes,
+                "n_features_in_": prod(state.layout.shape),
+                "method_": state.method,
+            }
+        )
+        if state is not None and state.feature_names is not None:
+            fitted["feature_names_in_"] = np.array(state.feature_names, dtype=object)
+        for name in ("classes_", "n_features_in_", "method_", "feature_names_in_"):
+            if name in fitted:
+                setattr(self, name, fitted[name])
+            else:
+                self.__dict__.pop(name, None)
+        self._state = state
 
     # Answering
 
@@ -270,7 +312,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         learner, samples = state.learner, read_samples(X, state.layout, self.channels, self)
         with reproducible():
             parts = [learner.scores(part.to(learner.device)).cpu() for part in samples.chunks()]
-        scores = torch.cat(parts)[:, self._columns]
+        scores = torch.cat(parts)[:, state.columns]
         if scores.isnan().any():
             persistence.check_finite(persistence.contents(state))
             raise UsageError("X has values too large for what was learnt, and no scores; scale or remove them")
@@ -284,7 +326,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         An encoder that is a module of yours is saved by its weights, and has to be given again when loading.
         """
-        persistence.write(Path(path), self._fitted(), self.get_params(deep=False), self._feature_names())
+        persistence.write(Path(path), self._fitted(), self.get_params(deep=False))
 
     @classmethod
     def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
@@ -294,20 +336,37 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         is damaged or was tampered with is refused with a ValueError. ``encoder`` is needed if it was a module.
         """
         path = Path(path)
-        file = path / persistence.FILE if path.is_dir() else path
+        file = path / autosave.FILE if path.is_dir() else path
+        version = autosave.version_of(file)  # before reading: a later one would be refused, not overwritten
         with learning():
-            state, parameters, names = persistence.read(file, cls._get_param_names(), encoder, device)
+            state, parameters = persistence.read(file, cls._get_param_names(), encoder, device)
         classifier = cls(**parameters)
         if path.is_dir():  # a file from elsewhere never says where to write
-            classifier.autosave = classifier._home = str(path)
-        classifier._state = state
-        classifier._columns = in_order(state.labels)
-        classifier.classes_ = as_array([state.labels[slot] for slot in classifier._columns])
-        classifier.n_features_in_ = prod(state.layout.shape)
-        classifier.method_ = state.method
-        if names is not None:
-            classifier.feature_names_in_ = np.array(names, dtype=object)
+            classifier._autosaver = Autosave(classifier, path, version)
+            classifier.autosave = str(classifier._autosaver.folder)
+        classifier._adopt(state)
         return classifier
+
+    @synchronized
+    def close(self) -> None:
+        """Save what ``autosave`` has not saved yet, and let another classifier write to the folder.
+
+        Without ``autosave`` it does nothing. A closed classifier still answers, and takes the folder again when it
+        learns, unless another one has written there.
+
+        Raises
+        ------
+        UsageError
+            If it cannot be saved. Then the folder stays with this classifier, so that ``close`` can be called again.
+        """
+        if self._autosaver is not None:
+            self._autosaver.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     @synchronized
     def export(self, path: str | Path) -> None:
@@ -316,13 +375,13 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Samples as they come in, [n, ...] for any n, ``predict_proba`` out. The classes travel along, as JSON: in the
         ONNX file's metadata under ``classes``, in the other as its extra file ``classes.json``.
         """
-        export(Path(path), self._fitted(), self._columns)
+        export(Path(path), self._fitted())
 
     @property
     @synchronized
     def nbytes(self) -> int:
         """Bytes of everything it keeps; a saved file has this size."""
-        return persistence.size(self._fitted(), self.get_params(deep=False), self._feature_names())
+        return persistence.size(self._fitted(), self.get_params(deep=False))
 
     @property
     @synchronized
@@ -330,30 +389,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """How many samples were learnt; where to go on in a stream, after loading."""
         return int(self._fitted().learner.counts.sum())
 
-    def _autosave(self, learnt: int) -> None:
-        """Save if the next step could make it more than ``every`` samples since the last time."""
-        folder = Path(self.autosave)  # type: ignore[arg-type]
-        if self._home != str(folder) or self._unsaved is None:
-            persistence.tidy(folder)
-            self._home, self._unsaved = str(folder), self.every  # saved at once: if it cannot be, that is better known
-        self._unsaved += learnt
-        if self._unsaved + self.batch_size > self.every:
-            self.save(folder / persistence.FILE)
-            self._unsaved = 0
-
     # Checking
-
-    def _check_settings(self) -> None:
-        check_settings(self.get_params(deep=False))
-        if self.autosave is None:
-            return
-        if self.every < self.batch_size:
-            raise UsageError(f"every is {self.every} and batch_size {self.batch_size}; a step is saved as a whole")
-        if self._home != str(Path(self.autosave)) and (Path(self.autosave) / persistence.FILE).exists():
-            raise UsageError(
-                f"{self.autosave} holds what another classifier has learnt; go on from there with "
-                "OnlineClassifier.load, or choose another folder for autosave"
-            )
 
     def _check_unchanged(self, state: State) -> None:
         now = making(self.get_params(deep=False))
@@ -362,10 +398,6 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise UsageError(
                 f"{', '.join(changed)} changed since learning began; set it back, or call fit to begin anew"
             )
-
-    def _feature_names(self) -> list[str] | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else [str(name) for name in names]
 
     def _fitted(self) -> State:
         check_is_fitted(self)

@@ -19,7 +19,7 @@ from onebyone.methods import NetworkLearner
 class Answers(nn.Module):
     """Samples as they come [n, ...] -> [n, classes] probabilities, in the order of ``classes_``."""
 
-    def __init__(self, state: State, columns: list[int]) -> None:
+    def __init__(self, state: State) -> None:
         super().__init__()
         learner = state.learner.answering_copy().cpu()
         for part in learner.modules():
@@ -31,7 +31,7 @@ class Answers(nn.Module):
         # Not a part of this module, so that only what is used comes along, and not the memory: it holds people's data.
         self.parts = (learner,)
         self.layout = state.layout
-        self.columns = torch.tensor(columns)
+        self.columns = torch.tensor(state.columns)
         self.unseen = ~learner.observed[self.columns]
         self.eval()
 
@@ -41,9 +41,9 @@ class Answers(nn.Module):
         return scores.masked_fill(self.unseen, float("-inf")).softmax(1)
 
 
-def export(path: Path, state: State, columns: list[int]) -> None:
+def export(path: Path, state: State) -> None:
     """Write ``path``, in the format that its ending says."""
-    classes = json.dumps([to_json(state.labels[slot]) for slot in columns])
+    classes = json.dumps([to_json(state.labels[slot]) for slot in state.columns])
     samples = torch.zeros(2, *state.layout.shape, dtype=state.layout.dtype)
     match path.suffix:
         case ".pt2":
@@ -53,7 +53,7 @@ def export(path: Path, state: State, columns: list[int]) -> None:
         case suffix:
             raise UsageError(f"{path} ends in {suffix!r}; end it in '.onnx', or in '.pt2' for torch.export")
     with whole(path) as place:
-        write(place, Answers(state, columns), samples, classes)
+        write(place, Answers(state), samples, classes)
 
 
 def export_torch(place: Path, answers: nn.Module, samples: Tensor, classes: str) -> None:

@@ -6,16 +6,18 @@ import math
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from numbers import Integral
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import nn
 
 from onebyone import nets
 from onebyone.data import CropFlip, Spec
 from onebyone.errors import UsageError, unknown
-from onebyone.estimator.labels import Label
+from onebyone.estimator.labels import Label, as_array, in_order
 from onebyone.estimator.samples import Layout
 from onebyone.methods import (
     AUTO,
@@ -51,13 +53,24 @@ OWN = {
 
 @dataclass(frozen=True)
 class State:
-    """All a classifier knows, in one place: it is exchanged as a whole, so a refused call leaves it as it was."""
+    """What a classifier has learnt. It is exchanged as a whole, so a refused call leaves it as it was."""
 
     parameters: Mapping[str, Any]  # of the constructor, as they were when learning began
     layout: Layout
     labels: list[Label]  # of the learner's classes 0, 1, 2, ...
     learner: AnyLearner
     method: str  # of the learner; what was chosen, where the parameter says auto
+    feature_names: tuple[str, ...] | None = None
+
+    @cached_property
+    def columns(self) -> list[int]:
+        """The learner's class of each entry of ``classes``."""
+        return in_order(self.labels)
+
+    @cached_property
+    def classes(self) -> npt.NDArray[Any]:
+        """The labels in the order of ``classes_``."""
+        return as_array([self.labels[slot] for slot in self.columns])
 
 
 def making(parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -27,26 +27,25 @@ from onebyone.methods import AUTO, Options, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.seeding import seeded
 
-FILE = "classifier.safetensors"  # in a folder of autosave
 VERSION = 1
 MOST = 2**48  # samples of a class
 GENERATOR = "_extra_state"  # of the random generator, which is another kind of thing on each kind of device
 
 
-def write(path: Path, state: State, parameters: Mapping[str, Any], names: list[str] | None) -> None:
+def write(path: Path, state: State, parameters: Mapping[str, Any]) -> None:
     """Write the file, whole or not at all."""
     tensors = contents(state)
     check_finite(tensors)
-    text = describe(state, parameters, names)
+    text = describe(state, parameters)
     metadata = {"onebyone": text, "sha256": checksum(text, tensors)}
     with whole(path) as place:
         place.write_bytes(safetensors.save(tensors, metadata))
 
 
-def size(state: State, parameters: Mapping[str, Any], names: list[str] | None) -> int:
+def size(state: State, parameters: Mapping[str, Any]) -> int:
     """Bytes of the file that ``write`` would write, but for the digits of the offsets in it."""
     tensors: dict[str, Tensor] = state.learner.state_dict()
-    text = describe(state, parameters, names)
+    text = describe(state, parameters)
     empty = {name: torch.empty(0, dtype=tensor.dtype) for name, tensor in tensors.items()}
     header = safetensors.save(empty, {"onebyone": text, "sha256": "0" * 64})
     return len(header) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
@@ -54,8 +53,8 @@ def size(state: State, parameters: Mapping[str, Any], names: list[str] | None) -
 
 def read(
     path: Path, known: Collection[str], module: nn.Module | None, device: str | None
-) -> tuple[State, dict[str, Any], list[str] | None]:
-    """The state that was written, the parameters (``known`` are their names), and the features' names if any."""
+) -> tuple[State, dict[str, Any]]:
+    """The state that was written and the parameters, whose names are ``known``."""
     try:
         return parse(*open_file(path), known, module, device)
     except FileNotFoundError:
@@ -77,7 +76,7 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
             raise UsageError(f"{name} is not finite, learning has diverged; lower the option learning_rate")
 
 
-def describe(state: State, parameters: Mapping[str, Any], names: list[str] | None) -> str:
+def describe(state: State, parameters: Mapping[str, Any]) -> str:
     """All that is not in a tensor. The options are those in use, so that a new version's defaults change nothing."""
     learner = state.learner
     kept = {**parameters, **state.parameters, "options": state.parameters["options"] or None}
@@ -98,7 +97,7 @@ def describe(state: State, parameters: Mapping[str, Any], names: list[str] | Non
         "room": learner.spec.num_classes,
         "seed": learner.seed,
         "device": learner.device.type,
-        "features": names,
+        "features": state.feature_names,
     }
     try:
         return json.dumps(description, allow_nan=False, default=whole_number)
@@ -144,7 +143,7 @@ def parse(
     known: Collection[str],
     module: nn.Module | None,
     device: str | None,
-) -> tuple[State, dict[str, Any], list[str] | None]:
+) -> tuple[State, dict[str, Any]]:
     """Check all that is said, build what it says, first without its memory, and put the tensors there."""
     parameters, names = check_parameters(found["parameters"], known), found["features"]
     layout, room, seed = Layout.from_json(found["layout"]), found["room"], found["seed"]
@@ -189,7 +188,8 @@ def parse(
         tensors |= {name: tensor for name, tensor in learner.state_dict().items() if name.endswith(GENERATOR)}
     learner.load_state_dict(tensors)
     check_values(learner, len(labels))
-    return State(making(parameters), layout, labels, learner, chosen), parameters, names
+    named = None if names is None else tuple(names)
+    return State(making(parameters), layout, labels, learner, chosen, named), parameters
 
 
 def check_parameters(found: Any, known: Collection[str]) -> dict[str, Any]:
@@ -227,9 +227,3 @@ def check_values(learner: AnyLearner, known: int) -> None:
     # What is no covariance cannot be solved, which is better found out now.
     if learner.filters and learner.scores(blank).isnan().any():
         raise UsageError("its statistics are not those of any samples")
-
-
-def tidy(folder: Path) -> None:
-    """Remove what was being written when a process was killed."""
-    for path in folder.glob(f".{FILE}.*"):
-        path.unlink(missing_ok=True)

@@ -34,6 +34,7 @@ class Memory(nn.Module, ABC):
     x: Tensor
     y: Tensor
     seen: Tensor
+    journal: list[tuple[Tensor, dict[str, Tensor]]] | None = None  # if a list: rows as they were before ``add``
 
     def __init__(
         self,
@@ -74,11 +75,20 @@ class Memory(nn.Module, ABC):
         # Two samples of a batch may be sent to the same row. The later one is kept, as if they had arrived one by one.
         overwritten = (slots[:, None] == slots).triu(1).any(1)
         slots = slots.masked_fill(overwritten, self.capacity)
+        if self.journal is not None:
+            self.journal.append((slots, {name: self.get_buffer(name)[slots] for name in self.fields}))
         for name, values in {"x": x, "y": y, **extra}.items():
             field = self.get_buffer(name)
             field.index_copy_(0, slots, values)
             field[self.capacity :] = 0
         self.seen += len(slots)
+
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Write back all rows in the journal, the last one first; ``seen`` and a policy's records stay as they are."""
+        for slots, rows in reversed(self.journal or []):
+            for name, values in rows.items():
+                self.get_buffer(name).index_copy_(0, slots, values)
 
     def sample(self, count: int, generator: torch.Generator, allowed: Tensor | None = None) -> Rows:
         """Draw ``count`` different rows at random, among those with ``allowed`` [capacity] true if it is given."""

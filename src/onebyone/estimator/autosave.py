@@ -1,0 +1,231 @@
+"""Saving what a classifier has learnt, in a folder that only it writes to, while it goes on learning."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from filelock import BaseFileLock
+
+from onebyone import files
+from onebyone.errors import UsageError
+from onebyone.estimator import persistence
+from onebyone.estimator.locking import lock_of
+from onebyone.estimator.making import State
+
+FILE = "classifier.safetensors"  # in the folder
+SECONDS = 5.0  # a call that returned is on disk after this time, at the latest
+
+Version = tuple[int, int, int]  # of a file: every write of it gives another one
+
+_all: weakref.WeakSet[Autosave] = weakref.WeakSet()
+
+
+def version_of(file: Path) -> Version | None:
+    """Which version of the file is there, or None if there is no file."""
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+class Autosave:
+    """Saves what ``owner`` has learnt in ``folder``: by count, by time, when it is closed, collected, or at exit.
+
+    The folder is locked from the first call that learns until ``close``. Nothing here keeps the owner alive.
+
+    Parameters
+    ----------
+    owner
+        The classifier. Threads take its lock.
+    folder
+        Where to save. A relative path is resolved here, once.
+    version
+        The version of the file in the folder that the owner was loaded from, if it was.
+    """
+
+    def __init__(self, owner: object, folder: str | Path, version: Version | None = None) -> None:
+        self.given = str(folder)
+        self.folder = Path(folder).resolve()
+        self.file = self.folder / FILE
+        self._version = version  # of the file that this object wrote, or that its owner was loaded from
+        self._folder_lock: BaseFileLock | None = None
+        self._writing = False
+        self._learnt: tuple[State, Mapping[str, Any]] | None = None  # by all calls that returned
+        self._unsaved = 0  # samples of it that are not in the file
+        self._unsaved_since = 0.0
+        self._timer: threading.Timer | None = None
+        self._owner = weakref.ref(owner)
+        self._lock = lock_of(owner)
+        self._finalizer = weakref.finalize(owner, self._close_or_warn)  # also runs at exit
+        _all.add(self)
+
+    def is_for(self, folder: str | Path | None) -> bool:
+        """Whether the parameter ``autosave`` means this folder, also after the working directory has changed."""
+        return folder is not None and (str(folder) == self.given or Path(folder).resolve() == self.folder)
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Lock the folder for a call. If the block raises, file and lock are as they were before."""
+        was_locked = self._folder_lock is not None
+        self._take_folder()
+        try:
+            yield
+        except BaseException:
+            self._restore_file()
+            if not was_locked:
+                self._release_folder()
+            raise
+
+    def record(self, state: State, parameters: Mapping[str, Any], samples: int, every: int) -> None:
+        """Note what a call has learnt; save it if that makes ``every`` unsaved samples, or if it is time.
+
+        Raises
+        ------
+        UsageError
+            If it could not be saved. Then nothing is noted.
+        """
+        unsaved, now = self._unsaved + samples, time.monotonic()
+        late = bool(self._unsaved) and now - self._unsaved_since >= SECONDS
+        if self._learnt is None or unsaved >= every or late or not self._start_timer():
+            self._write(state, parameters)
+            unsaved = 0
+        elif not self._unsaved:
+            self._unsaved_since = now
+        self._learnt, self._unsaved = (state, parameters), unsaved
+
+    def close(self) -> None:
+        """Save what is not saved yet and release the folder. The next call that learns takes it again."""
+        with self._lock:
+            self._save()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            self._release_folder()
+            self._learnt = None
+
+    def detach(self) -> None:
+        """Close for good: the owner has another folder now."""
+        self.close()
+        self._finalizer.detach()
+
+    def _take_folder(self) -> None:
+        if self._folder_lock is None:
+            self._check_version()
+            self._folder_lock = files.lock(self.folder)
+            if self._folder_lock is None:
+                raise UsageError(
+                    f"another classifier, in this or another process, saves in {self.folder} as it learns, and a "
+                    "folder has one writer; close that one first, or choose another folder for autosave"
+                )
+            try:
+                self._check_version()  # it may have been written while this waited for the lock
+            except BaseException:
+                self._release_folder()
+                raise
+            for left_over in self.folder.glob(f".{FILE}.*"):  # by a process that was killed
+                left_over.unlink(missing_ok=True)
+
+    def _check_version(self) -> None:
+        found = version_of(self.file)
+        if found is None or found == self._version:
+            return
+        if self._version is None:
+            raise UsageError(
+                f"{self.folder} holds what another classifier has learnt; go on from there with "
+                "OnlineClassifier.load, or choose another folder for autosave"
+            )
+        raise UsageError(
+            f"another classifier has saved in {self.folder} since this one was loaded or closed; load the folder "
+            "again, or choose another one for autosave"
+        )
+
+    def _release_folder(self) -> None:
+        if self._folder_lock is not None:
+            self._folder_lock.release()
+            self._folder_lock = None
+
+    def _write(self, state: State, parameters: Mapping[str, Any]) -> None:
+        self._check_version()  # the folder may have been deleted and used again
+        self._writing = True
+        persistence.write(self.file, state, parameters)
+        self._version = version_of(self.file)
+        self._writing = False
+
+    def _save(self) -> None:
+        if self._unsaved and self._learnt is not None:
+            self._write(*self._learnt)
+            self._unsaved = 0
+
+    def _restore_file(self) -> None:
+        """Undo a write that was interrupted, perhaps after it had replaced the file."""
+        if not self._writing:
+            return
+        self._writing = False
+        found = version_of(self.file)
+        if found in (None, self._version):
+            return
+        self._version = found
+        with suppress(UsageError, OSError):
+            if self._learnt is None:
+                self.file.unlink()
+            else:
+                self._unsaved = max(1, self._unsaved)  # if it cannot be written now, it is later
+                self._save()
+
+    def _start_timer(self) -> bool:
+        """Save later, in a thread; False if no thread can be started, as at the exit of the interpreter."""
+        if self._timer is None:
+            self._timer = threading.Timer(SECONDS, self._save_in_background)
+            self._timer.daemon = True
+            try:
+                self._timer.start()
+            except RuntimeError:
+                self._timer = None
+                return False
+        return True
+
+    def _save_in_background(self) -> None:
+        owner = self._owner()  # held here, so that it is not collected, and this object not closed, meanwhile
+        if owner is None:
+            return
+        with self._lock:
+            self._timer = None
+            try:
+                self._save()
+            except UsageError as error:
+                warnings.warn(f"autosave has failed and will be tried again: {error}", stacklevel=2)
+                self._start_timer()
+
+    def _close_or_warn(self) -> None:
+        try:
+            self.close()
+        except UsageError as error:
+            warnings.warn(f"the last {self._unsaved} samples are not in {self.folder}: {error}", stacklevel=2)
+            self._release_folder()
+
+    def _abandon(self) -> None:
+        """In a forked process: the folder, its lock and the timer belong to the parent, and so may the thread lock."""
+        self._version = self._folder_lock = self._learnt = self._timer = None
+        self._unsaved = 0
+        self._lock = threading.RLock()
+        owner = self._owner()
+        if owner is not None:
+            vars(owner)["_lock"] = self._lock
+
+
+def _abandon_all() -> None:
+    for autosave in list(_all):
+        autosave._abandon()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,45 @@
+"""What tests of OnlineClassifier share."""
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+
+from onebyone import OnlineClassifier, methods
+from onebyone.methods import AUTO, ReplayOptions, method
+from onebyone.methods.registry import AnyLearner
+
+NAMES = list(methods())
+REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
+DEFAULT_AND_CCP = [AUTO, "ccp"]  # statistics without a network, and a network with a memory
+
+
+def vectors(count: int, seed: int = 0) -> tuple[Any, list[str]]:
+    """Samples [count, 4] around three class means, and their labels."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(0, 3, count)
+    return (rng.normal(size=(count, 4)) + 3 * y[:, None]), [f"class {label}" for label in y]
+
+
+def learner_of(clf: OnlineClassifier) -> AnyLearner:
+    assert clf._state is not None
+    return clf._state.learner
+
+
+def bits(clf: OnlineClassifier) -> dict[str, Any]:
+    """The learner's whole state, as types, shapes and bytes."""
+    state = learner_of(clf).state_dict()
+    return {name: (str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes()) for name, tensor in state.items()}
+
+
+def state_of(clf: OnlineClassifier) -> dict[str, Any]:
+    """All that a call could change, as values."""
+    found: dict[str, Any] = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in vars(clf).items()
+        if name not in ("_state", "_lock", "_autosaver", "encoder")
+    }
+    if clf._state is not None:
+        found["labels"] = list(clf._state.labels)
+        found["tensors"] = bits(clf)
+    return deepcopy(found)

@@ -1,0 +1,355 @@
+"""Autosave: when it saves, who may write to a folder, and calls that fail."""
+
+import errno
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sklearn.base import clone
+
+from classifiers import DEFAULT_AND_CCP, bits, state_of, vectors
+from onebyone import OnlineClassifier, UsageError
+
+FILE = "classifier.safetensors"
+X, Y = vectors(900)
+
+
+def saved(folder: Path) -> int:
+    """How many samples a process that starts now would find in the folder."""
+    return OnlineClassifier.load(folder).n_samples_seen_
+
+
+def learn(clf: OnlineClassifier, start: int = 0, stop: int = 900) -> OnlineClassifier:
+    return clf.partial_fit(X[start:stop], Y[start:stop])
+
+
+# When it saves
+
+
+ENDINGS = """
+import os, sys
+import numpy as np
+from onebyone import OnlineClassifier
+
+x, y = np.random.default_rng(0).normal(size=(900, 4)), [0, 1, 2] * 300
+OnlineClassifier().partial_fit(x[:10], y[:10]).save(os.path.join(sys.argv[1], "warm up"))  # imports all once
+for ending in ("last line", "sys.exit", "exception", "collected", "with", "child"):
+    child = os.fork()
+    if child == 0:
+        sys.stderr = open(os.devnull, "w")
+        clf = OnlineClassifier(autosave=os.path.join(sys.argv[1], ending))
+        clf.partial_fit(x[:10], y[:10]).partial_fit(x[10:], y[10:])
+        match ending:
+            case "sys.exit":
+                sys.exit(0)
+            case "exception":
+                raise RuntimeError
+            case "collected":
+                del clf
+                os._exit(0)
+            case "with":
+                with clf:
+                    pass
+                os._exit(0)
+            case "child":  # what a child learns from here on is not of the folder
+                if os.fork() == 0:
+                    clf.set_params(autosave=None).partial_fit(x[:10], y[:10])
+                    sys.exit(0)
+                os.wait()
+        break
+    os.waitpid(child, 0)
+"""
+
+
+def test_a_process_that_ends_has_saved_everything(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-c", ENDINGS, str(tmp_path)], check=True)
+    endings = {path.name: saved(path) for path in tmp_path.iterdir() if path.is_dir()}
+    assert endings == dict.fromkeys(["last line", "sys.exit", "exception", "collected", "with", "child"], 900)
+
+
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
+def test_all_is_saved_when_the_classifier_goes_away(name: str, tmp_path: Path) -> None:
+    with OnlineClassifier(name, autosave=tmp_path / "with") as clf:
+        learn(learn(clf, 0, 10), 10, 300)
+        assert saved(tmp_path / "with") == 10  # the first call at once, as every=1000 says
+    assert saved(tmp_path / "with") == 300
+    learn(clf, 300, 310)  # goes on after it was closed
+    clf.close()
+    clf.close()
+    assert saved(tmp_path / "with") == 310
+    other = learn(learn(OnlineClassifier(name, autosave=tmp_path / "collected"), 0, 10), 10, 300)
+    expected = bits(other)
+    del other
+    assert bits(OnlineClassifier.load(tmp_path / "collected")) == expected
+
+
+def test_a_pause_is_saved_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onebyone.estimator.autosave.SECONDS", 0.1)
+    clf = learn(learn(OnlineClassifier(autosave=tmp_path), 0, 10), 10, 30)
+    limit = time.monotonic() + 30
+    while saved(tmp_path) < 30 and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert saved(tmp_path) == clf.n_samples_seen_ == 30
+
+
+def test_calls_save_by_time_where_no_thread_has_a_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onebyone.estimator.autosave.Autosave._save_in_background", lambda autosave: None)
+    clf = learn(learn(OnlineClassifier(autosave=tmp_path), 0, 10), 10, 20)
+    assert saved(tmp_path) == 10
+    monkeypatch.setattr("onebyone.estimator.autosave.SECONDS", 0.0)
+    learn(clf, 20, 30)
+    assert saved(tmp_path) == 30
+
+
+@pytest.mark.parametrize("every", [1, 7, 50])
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
+def test_fewer_than_every_samples_are_unsaved(name: str, every: int, tmp_path: Path) -> None:
+    clf, start = OnlineClassifier(name, autosave=tmp_path, every=every), 0
+    for size in (1, 3, 120, 7, 10, 49, 51, 200):
+        learn(clf, start, start + size)
+        start += size
+        assert 0 <= clf.n_samples_seen_ - saved(tmp_path) < every
+    clf.close()
+    other = learn(OnlineClassifier.load(tmp_path), 0, 60)  # goes on saving there
+    assert other.autosave == str(tmp_path)
+    assert other.every == every
+    assert other.n_samples_seen_ - saved(tmp_path) < every
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", FILE]
+
+
+# One folder
+
+
+def test_a_relative_folder_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+
+    def elsewhere() -> None:
+        monkeypatch.chdir(tmp_path / ("second" if Path.cwd().name == "first" else "first"))
+
+    monkeypatch.chdir(tmp_path / "first")
+    clf = learn(OnlineClassifier(autosave="folder", every=1), 0, 10)
+    elsewhere()
+    learn(clf, 10, 20).close()
+    assert saved(tmp_path / "first" / "folder") == 20
+    clf.set_params(autosave="other")
+    learn(clf, 20, 30)  # begins in the second
+    elsewhere()
+    learn(clf, 30, 40).close()
+    assert saved(tmp_path / "second" / "other") == 40
+    loaded = OnlineClassifier.load("folder")
+    elsewhere()
+    learn(loaded, 20, 50).close()
+    assert saved(tmp_path / "first" / "folder") == 50
+    assert sorted(str(path.parent.relative_to(tmp_path)) for path in tmp_path.rglob(FILE)) == [
+        "first/folder",
+        "second/other",
+    ]
+
+
+def test_another_folder_takes_over(tmp_path: Path) -> None:
+    clf = learn(learn(OnlineClassifier(autosave=tmp_path / "one"), 0, 10), 10, 30)
+    learn(clf.set_params(autosave=tmp_path / "two"), 30, 50)
+    assert (saved(tmp_path / "one"), saved(tmp_path / "two")) == (30, 50)
+    learn(OnlineClassifier.load(tmp_path / "one"), 30, 40).close()  # it is free again
+    learn(clf.set_params(autosave=None), 50, 60)
+    del clf
+    assert (saved(tmp_path / "one"), saved(tmp_path / "two")) == (40, 50)
+
+
+def test_a_file_does_not_say_where_to_write(tmp_path: Path) -> None:
+    clf = learn(OnlineClassifier(autosave=tmp_path / "folder"))
+    clf.save(tmp_path / "file")
+    assert OnlineClassifier.load(tmp_path / "file").autosave is None
+
+
+def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(UsageError, match="cannot be written"):
+        learn(OnlineClassifier(autosave=tmp_path / "file"))
+
+
+# One writer
+
+
+def test_a_folder_has_one_writer_in_a_process(tmp_path: Path) -> None:
+    first = learn(OnlineClassifier(autosave=tmp_path, every=1), 0, 10)
+    second = OnlineClassifier.load(tmp_path)
+    before = state_of(second)
+    with pytest.raises(UsageError, match=f"another classifier.* saves in {tmp_path} .*close that one first"):
+        learn(second, 10, 20)
+    assert state_of(second) == before
+    assert second.predict(X[:5]).shape == (5,)  # it may read
+    learn(first, 10, 20).close()
+    with pytest.raises(
+        UsageError, match=f"has saved in {tmp_path} since this one was loaded .*; load the folder again"
+    ):
+        learn(second, 10, 20)
+    third = learn(OnlineClassifier.load(tmp_path), 20, 30)
+    assert saved(tmp_path) == 30
+    with pytest.raises(UsageError, match="another classifier"):
+        learn(first, 20, 30)
+    del third
+    assert learn(OnlineClassifier.load(tmp_path), 30, 40).n_samples_seen_ == 40
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
+    ready, say = os.pipe()
+    child = os.fork()
+    if child == 0:
+        clf = learn(OnlineClassifier(autosave=tmp_path), 0, 10)
+        os.write(say, b"x")
+        time.sleep(60)
+        os._exit(clf.n_samples_seen_)
+    try:
+        os.read(ready, 1)
+        clf = OnlineClassifier.load(tmp_path)
+        with pytest.raises(UsageError, match="another classifier"):
+            learn(clf, 10, 20)
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    assert learn(clf, 10, 20).n_samples_seen_ == 20
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_fork_leaves_the_folder_to_its_parent(tmp_path: Path) -> None:
+    clf = learn(learn(OnlineClassifier(autosave=tmp_path), 0, 10), 10, 20)
+    child = os.fork()
+    if child == 0:
+        try:
+            learn(clf, 20, 40)
+        except UsageError:
+            clf.close()
+            del clf
+            os._exit(17)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
+    assert saved(tmp_path) == 10  # what the parent had saved
+    with pytest.raises(UsageError, match="another classifier"):  # whose lock is still there
+        learn(OnlineClassifier.load(tmp_path), 10, 20)
+    learn(clf, 20, 30).close()
+    assert saved(tmp_path) == 30
+
+
+@pytest.mark.parametrize(
+    "copied", [deepcopy, lambda clf: pickle.loads(pickle.dumps(clf)), clone], ids=["copy", "pickle", "clone"]
+)
+def test_a_copy_does_not_own_the_folder(copied: Callable[[OnlineClassifier], OnlineClassifier], tmp_path: Path) -> None:
+    clf = learn(learn(OnlineClassifier(autosave=tmp_path / "one"), 0, 10), 10, 20)
+    other = copied(clf)
+    before = (tmp_path / "one" / FILE).read_bytes()
+    with pytest.raises(UsageError, match=r"holds what another .* choose another folder"):
+        learn(other, 20, 40)
+    other.close()
+    learn(other.set_params(autosave=tmp_path / "other"), 20, 40).close()
+    assert saved(tmp_path / "other") == other.n_samples_seen_
+    del other
+    assert (tmp_path / "one" / FILE).read_bytes() == before
+    learn(clf, 20, 30).close()  # the original goes on there
+    assert saved(tmp_path / "one") == 30
+
+
+# Calls that fail
+
+
+def full_disk(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[BaseException]:
+    def write_bytes(path: Path, data: bytes) -> int:
+        path.open("wb").close()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", write_bytes)
+    return UsageError
+
+
+def read_only(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[BaseException]:
+    def touch(path: Path, **options: Any) -> None:
+        raise OSError(errno.EROFS, "Read-only file system", str(path))
+
+    monkeypatch.setattr(Path, "touch", touch)
+    return UsageError
+
+
+def in_a_step(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[BaseException]:
+    fail_in_step(monkeypatch, KeyboardInterrupt)
+    return KeyboardInterrupt
+
+
+def diverging(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[BaseException]:
+    fail_in_step(monkeypatch, None)
+    return UsageError
+
+
+def fail_in_step(monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None) -> None:
+    """In the third step from now, after it has changed the learner: an error, or weights that are not finite."""
+    from onebyone.methods import Learner
+
+    original, steps = Learner.count, 0
+
+    def count(learner: Any, y: Any) -> None:
+        nonlocal steps
+        original(learner, y)
+        steps += 1
+        if steps == 3 and error is not None:
+            raise error
+        if steps == 3:
+            for name, tensor in learner.state_dict().items():
+                if tensor.is_floating_point() and "memory." not in name:
+                    tensor.fill_(float("nan"))
+
+    monkeypatch.setattr(Learner, "count", count)
+
+
+def after_the_file_was_replaced(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[BaseException]:
+    original = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        original(path, target)
+        monkeypatch.setattr(Path, "replace", original)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "replace", replace)
+    return KeyboardInterrupt
+
+
+FAILURES = [full_disk, read_only, in_a_step, diverging, after_the_file_was_replaced]
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+@pytest.mark.parametrize("first", [True, False], ids=["first call", "later call"])
+@pytest.mark.parametrize("call", ["fit", "partial_fit"])
+@pytest.mark.parametrize("name", [*DEFAULT_AND_CCP, "hybrid", "icarl"])
+def test_a_call_that_fails_changes_nothing(
+    name: str,
+    call: str,
+    first: bool,
+    failure: Callable[..., type[BaseException]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In memory and on disk; the same call is learnt once when it is repeated."""
+    parameters: dict[str, Any] = {"memory": "30KB", "options": None if name != "ccp" else {"memory_policy": "balanced"}}
+    folder, alone = tmp_path / "folder", OnlineClassifier(name, **parameters)
+    clf = OnlineClassifier(name, autosave=folder, every=1, **parameters)
+    if not first:
+        for each in (clf, alone):
+            learn(each, 0, 250)
+    before = state_of(clf)
+    with monkeypatch.context() as patch, pytest.raises(failure(patch, folder)):
+        getattr(clf, call)(X[250:300], Y[250:300])
+    assert state_of(clf) == before
+    assert (folder / FILE).exists() is not first
+    assert first or bits(OnlineClassifier.load(folder)) == before["tensors"]
+    for each in (clf, alone):
+        getattr(each, call)(X[250:300], Y[250:300])
+    assert bits(clf) == bits(alone)
+    assert saved(folder) == clf.n_samples_seen_ == 50 + (250 if not first and call == "partial_fit" else 0)
