@@ -139,6 +139,7 @@ class Command:
         assert names(self.out) == FILES
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(tmp_path: Path) -> None:
     command = Command("icarl", tmp_path)
     for after in (5, 100):
@@ -150,7 +151,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
     command.check()
 
 
-@pytest.mark.parametrize("name", ["supbyol", "der++"])
+@pytest.mark.parametrize("name", ["supbyol", pytest.param("der++", marks=pytest.mark.slow)])
 def test_killed_in_the_middle(name: str, tmp_path: Path) -> None:
     command = Command(name, tmp_path)
     assert command.stop(signal.SIGKILL, 120) == (-signal.SIGKILL, "")

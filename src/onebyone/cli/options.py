@@ -29,6 +29,16 @@ COMPLETIONS: dict[str, Callable[[str], list[str]]] = {
     "stream": names(streams),
     "device": names(lambda: ("auto", "cpu", "cuda")),
 }
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--method",
+        metavar="NAME",
+        help="Only this, or FILE.py:NAME; repeatable.",
+        show_default="all",
+        autocompletion=COMPLETIONS["method"],
+    ),
+]
 DataDir = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Folder or file of the data.", show_default="the cache")
 ]

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onebyone.cli.options import COMPLETIONS, DataDir, Device, Jobs, names
+from onebyone.cli.options import DataDir, Device, Jobs, Methods, names
 from onebyone.cli.output import Answer
 from onebyone.cli.sweep_view import show_progress
 from onebyone.errors import UsageError
@@ -27,29 +27,23 @@ from onebyone.runs.results import Record
 from onebyone.runs.table import render
 from onebyone.runs.winners import winners_in
 
+Target = Annotated[
+    str,
+    typer.Argument(
+        metavar="TARGET",
+        help="table1, table2, figure1, figures, all or beyond.",
+        autocompletion=names(lambda: TARGETS),
+    ),
+]
+
 
 def reproduce_command(
-    target: Annotated[
-        str,
-        typer.Argument(
-            metavar="TARGET",
-            help="table1, table2, figure1, figures, all or beyond.",
-            autocompletion=names(lambda: TARGETS),
-        ),
-    ],
+    target: Target,
     protocol: Annotated[str, typer.Option(metavar="NAME", help="paper, joint or both.")] = "both",
     seeds: Annotated[
         int | None, typer.Option(metavar="N", help="Runs of each cell.", show_default="5, quick: 1")
     ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Only this, or FILE.py:NAME; repeatable.",
-            show_default="all",
-            autocompletion=COMPLETIONS["method"],
-        ),
-    ] = None,
+    methods: Methods = None,
     winners: Annotated[
         Path | None, typer.Option(metavar="FILE", help="What `tune` found.", show_default="the package's")
     ] = None,
@@ -67,7 +61,7 @@ def reproduce_command(
     Leaves records (CSV), a page, figures and tables. After Ctrl-C or a crash,
     the same command goes on where it was.
     """
-    own = tuple(name for name in method or () if ":" in name)
+    own = tuple(name for name in methods or () if ":" in name)
     parts = tuple(replace(part, own=own) for part in parts_of(target, quick))
     protocols = protocols_of(protocol, parts)
     count = seeds if seeds is not None else 1 if quick else 5
@@ -76,23 +70,21 @@ def reproduce_command(
     replaced: list[Record] = []
     failed: dict[str, Failed] = {}
     if from_ is not None:
-        elsewhere = None if device == "auto" else device
-        _runs_nothing(
-            seeds=seeds, method=method or None, winners=winners, device=elsewhere, data_dir=data_dir, jobs=jobs
-        )
+        only, other = methods or None, None if device == "auto" else device
+        _runs_nothing(seeds=seeds, method=only, winners=winners, device=other, data_dir=data_dir, jobs=jobs)
         found = collect([from_])
         if not found.of(parts).rows:
             raise UsageError(f"there is no run of {target} in {from_}; make some: onebyone reproduce {target}")
         command = _again(found, parts, target, protocol)
     else:
-        command = _command(target, protocol, count, quick, method or ()) + (f" --winners {winners}" if winners else "")
+        command = _command(target, protocol, count, quick, methods or ()) + (f" --winners {winners}" if winners else "")
         with show_progress() as listener:
             found, replaced, failed = reproduce(
                 parts,
                 out,
                 protocols=protocols,
                 seeds=count,
-                only=method or (),
+                only=methods or (),
                 winners=winners_in(winners) if winners is not None else (),
                 data_dir=data_dir,
                 device=device,
@@ -102,12 +94,17 @@ def reproduce_command(
     _report_replaced(replaced)
     parts = found.with_own(parts)
     study = Study(found.of(parts), parts, protocols, command=command, tried=read_tried((from_ or out) / "tried.yaml"))
-    tables = (*study.tables, *study.ends, *study.beyond)
     publish(study, page)
+    return _answer(study, page, list(failed))
+
+
+def _answer(study: Study, page: Path, failed: Sequence[str]) -> Answer:
+    """The tables of a study and where its page is."""
+    tables = (*study.tables, *study.ends, *study.beyond)
     return Answer(
         {"tables": [_table_data(table) for table in tables], "page": page, "failed": sorted(failed)},
         "\n".join(f"{render(table.table())}\n" for table in tables),
-        f"The page: {page}" + (" (QUICK: its numbers mean nothing)" if quick else ""),
+        f"The page: {page}" + (" (QUICK: its numbers mean nothing)" if study.is_quick else ""),
         f"{len(failed)} runs failed, see error.txt in {', '.join(failed)}" if failed else "",
     )
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from onebyone.cli.options import COMPLETIONS, DataDir, Device, Jobs, check_data_dir
+from onebyone.cli.options import DataDir, Device, Jobs, Methods, check_data_dir
 from onebyone.cli.output import Answer
 from onebyone.cli.runs import failure, finished
 from onebyone.cli.sweep_view import show_progress
@@ -18,15 +18,7 @@ from onebyone.runs.tune import read_settings, tune, winners
 
 def tune_command(
     dataset: Annotated[str, typer.Option(metavar="NAME", help="cifar10, cifar100 or digits.")] = "cifar10",
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Only this, or FILE.py:NAME; repeatable.",
-            show_default="all",
-            autocompletion=COMPLETIONS["method"],
-        ),
-    ] = None,
+    methods: Methods = None,
     grid: Annotated[
         Path | None,
         typer.Option(metavar="FILE.yaml", help="Options, lists of values.", show_default="the package's"),
@@ -52,7 +44,7 @@ def tune_command(
     with show_progress() as listener:
         done = tune(
             dataset,
-            method or (),
+            methods or (),
             classes_per_task or (),
             grid=read_settings(grid) if grid else (),
             out=out,

@@ -251,8 +251,7 @@ def run(
     >>> len(result.accuracy_matrix), result.samples
     (2, 1438)
     """
-    if checkpoint_every is not None and checkpoint_every < 1:
-        raise UsageError(f"checkpoint_every is {checkpoint_every}; it must be at least 1")
+    at_least_one(checkpoint_every=checkpoint_every)
     config.method_options(), config.full_stream()  # refuses a wrong configuration before anything is read or written
     listener = listener or Listener()
     data = load(config.dataset, data_dir, strict=strict, progress=listener.reading) if data is None else data
@@ -263,6 +262,13 @@ def run(
             return finish(steps_in_folder(config, learnt, folder, checkpoint_every, listener, stopped))
     except NotNow as busy:
         raise UsageError(f"{busy}; wait until it has finished, or choose another folder") from None
+
+
+def at_least_one(**numbers: int | None) -> None:
+    """Refuse numbers below 1; None is for the default."""
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1")
 
 
 def steps_in_folder(

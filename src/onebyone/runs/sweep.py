@@ -21,7 +21,7 @@ from onebyone.runs.files import forget_error
 from onebyone.runs.folder import CONFIG
 from onebyone.runs.grid import plan
 from onebyone.runs.job import Ended, Failed, LoadData, Progressed, Setup, Status, StatusListener, one_line
-from onebyone.runs.run import CURVE, RESULT, Interrupted, remove_leftovers, stop_signal
+from onebyone.runs.run import CURVE, RESULT, Interrupted, at_least_one, remove_leftovers, stop_signal
 from onebyone.runs.workers import available_cores, run_in_processes
 
 PACK_WIDTH = 16  # runs at once on a GPU
@@ -73,46 +73,33 @@ def sweep(
     >>> [outcome.samples for outcome in outcomes.values()]
     [1438]
     """
-    for name, value in (("checkpoint_every", checkpoint_every), ("jobs", jobs)):
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1")
+    at_least_one(checkpoint_every=checkpoint_every, jobs=jobs)
     with more_queues():
         chosen = choose_device(device)
     runs = plan(configs, chosen.type)
     listener = listener or SweepListener()
-    setup = Setup(
-        Path(out),
-        Path(data_dir) if data_dir is not None else None,
-        str(chosen),
-        checkpoint_every,
-        frozenset(find(config.method).learner.__module__ for config in runs.values()),
-        strict,
-    )
+    data_path = Path(data_dir) if data_dir is not None else None
+    sources = frozenset(find(config.method).learner.__module__ for config in runs.values())
+    setup = Setup(Path(out), data_path, str(chosen), checkpoint_every, sources, strict)
     load_data = cache(partial(setup.load, progress=listener.reading))
-    outcomes: dict[str, Result | Failed] = {}
-    for name, config in runs.items():
-        # The data are read here even if workers use them, so that missing data are downloaded or refused once.
-        recorded = config.resolved(chosen.type, load_data(config.dataset, config.held_out).fingerprint)
-        if (result := _finished(setup.out, name, recorded)) is not None:
-            outcomes[name] = result
-    waiting = {name: config for name, config in runs.items() if name not in outcomes}
-    listener.planned(list(waiting), {name: result for name, result in outcomes.items() if isinstance(result, Result)})
+    found = _finished_runs(runs, setup.out, load_data)
+    outcomes: dict[str, Result | Failed] = {**found}
+    waiting = {name: config for name, config in runs.items() if name not in found}
+    listener.planned(list(waiting), found)
 
     def ended(name: str, outcome: Result | Failed) -> None:
         outcomes[name] = outcome
         listener.ended(name, outcome)
 
-    with stop_signal() as stopped:
-        if not waiting:
-            pass
-        elif chosen.type == "cpu":
-            load_data.cache_clear()
-            # By the number of all runs, not of those left: the number of threads can change the last bits of a sum.
-            width = min(jobs or available_cores(), len(runs))
+    if waiting and chosen.type == "cpu":
+        load_data.cache_clear()
+        # By the number of all runs, not of those left: the number of threads can change the last bits of a sum.
+        width = min(jobs or available_cores(), len(runs))
+        with stop_signal() as stopped:
             run_in_processes(waiting, setup, width, stopped, listener.progressed, ended, listener.stopping)
-        else:
-            with torch_settings(flops=0):  # the work is on the GPU; CPU threads would only wait for each other
-                run_in_pack(waiting, setup, load_data, jobs or PACK_WIDTH, stopped, listener.progressed, ended)
+    elif waiting:  # the work is on the GPU; CPU threads would only wait for each other
+        with stop_signal() as stopped, torch_settings(flops=0):
+            run_in_pack(waiting, setup, load_data, jobs or PACK_WIDTH, stopped, listener.progressed, ended)
     if len(outcomes) < len(runs):
         done = sum(isinstance(outcome, Result) for outcome in outcomes.values())
         raise Interrupted(f"stopped with {done} of {len(runs)} runs finished; the same command goes on from there")
@@ -140,6 +127,19 @@ def run_in_pack(
     say = partial(print, file=sys.stderr)  # standard output is for results
     begin = {name: partial(start, name, config) for name, config in runs.items()}
     pack(begin, width, done=ended, failed=failed, say=say)
+
+
+def _finished_runs(runs: Mapping[str, RunConfig], out: Path, load_data: LoadData) -> dict[str, Result]:
+    """The results of the runs that are finished, by folder name.
+
+    This reads all data, also if only workers use them: missing data are downloaded or refused once.
+    """
+    found = {}
+    for name, config in runs.items():
+        recorded = config.resolved(config.device, load_data(config.dataset, config.held_out).fingerprint)
+        if (result := _finished(out, name, recorded)) is not None:
+            found[name] = result
+    return found
 
 
 def _finished(out: Path, name: str, recorded: Mapping[str, Any]) -> Result | None:
