@@ -123,6 +123,19 @@ def test_folders_that_are_refused(tmp_path: Path) -> None:
         load("folder", tmp_path)
 
 
+def test_one_image_per_class_leaves_none_to_test(tmp_path: Path) -> None:
+    paint(tmp_path / "a" / "1.png")
+    paint(tmp_path / "b" / "1.png")
+    with pytest.raises(UsageError, match="every class has a single sample, so none can be held out; give more"):
+        load("folder", tmp_path)
+
+
+def test_classes_one_level_too_deep(tmp_path: Path) -> None:
+    paint(tmp_path / "train" / "a" / "1.png")
+    with pytest.raises(UsageError, match=r"if these are the classes, give .*train as root"):
+        load("folder", tmp_path)
+
+
 def test_unknown_test_classes_are_refused(tmp_path: Path) -> None:
     paint(tmp_path / "train" / "a" / "1.png")
     paint(tmp_path / "test" / "b" / "1.png")

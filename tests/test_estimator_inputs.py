@@ -106,6 +106,8 @@ def test_arrays_are_resized_as_images_are(clf: OnlineClassifier) -> None:
         assert found.shape == (2, 3, 16, 24)
         assert int((found - expected).abs().max()) <= 2
         assert scores(clf, arrays).shape == (2,)
+    first = torch.from_numpy(arrays)[:, None].expand(-1, 3, -1, -1)  # as torch has it
+    assert torch.equal(read_samples(first, clf._state.layout)[torch.arange(2)].int(), found)
 
 
 def test_photographs_are_shrunk() -> None:
@@ -134,14 +136,21 @@ def test_one_image_or_path_is_one_sample(paths: list[Path]) -> None:
     assert clf.predict_proba(IMAGES[1]).shape == (1, 2)
 
 
-def test_a_file_that_cannot_be_read_is_named_and_nothing_is_learnt(clf: OnlineClassifier, paths: list[Path]) -> None:
+@pytest.mark.parametrize("lazily", [False, True])
+def test_a_file_that_cannot_be_read_is_named_and_nothing_is_learnt(
+    clf: OnlineClassifier, paths: list[Path], lazily: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onebyone.estimator import inputs
+
+    if lazily:
+        monkeypatch.setattr(inputs, "DECODED", 0)
     before = clf.n_samples_seen_
     paths[7].write_bytes(paths[7].read_bytes()[:200])
     paths.append(paths[0].with_name("missing.png"))
     for wrong in (paths[7], paths[12]):
-        for call in (lambda X: clf.partial_fit(X, ["red", "red"]), clf.predict):
-            with pytest.raises(UsageError, match=rf"{wrong.name} cannot be read \(.*\); repair or remove it"):
-                call([paths[0], wrong])
+        for call in (lambda X: clf.partial_fit(X, ["red"] * len(X)), clf.predict):
+            with pytest.raises(UsageError, match=rf"{wrong.name} cannot be read \(.*\); (repair|correct the path)"):
+                call([*paths[:5] * 4, wrong])
     assert clf.n_samples_seen_ == before
 
 
@@ -154,15 +163,21 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_learnt(clf: OnlineCl
         (lambda digits: (x for x in digits.test_x), r"X is a generator; give list\(X\) if it gives samples, or call"),
         (lambda digits: iter(digits.test_x), r"give list\(X\)"),
         (lambda digits: Path(__file__).parent, r"X is the folder .*; give a list of its files, or .*from_folder"),
-        (lambda digits: [IMAGES[0], digits.test_x[0]], "X has images or paths among other samples"),
+        (lambda digits: b"\x89PNG", r"X is bytes; open an encoded image with PIL\.Image\.open"),
     ],
 )
 def test_what_is_no_batch_is_refused_with_what_to_call(
     clf: OnlineClassifier, digits: Dataset, X: Callable[[Dataset], Any], sentence: str
 ) -> None:
-    for call in (lambda X: clf.predict(X), lambda X: OnlineClassifier().partial_fit(X, ["red", "blue"])):
+    learn = OnlineClassifier().partial_fit
+    for call in (clf.predict, learn, lambda X: learn(X, ["red", "blue"])):
         with pytest.raises(UsageError, match=sentence):
             call(X(digits))
+
+
+def test_images_among_arrays_are_refused(clf: OnlineClassifier) -> None:
+    with pytest.raises(UsageError, match="X has images or paths among other samples"):
+        clf.predict([IMAGES[0], np.asarray(IMAGES[1])])
 
 
 def test_images_for_a_classifier_of_other_samples_are_refused() -> None:

@@ -180,6 +180,8 @@ def split_by_class(y: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tenso
         members = (labels == label).nonzero().flatten()
         count = min(max(1, round(fraction * len(members))), len(members) - 1)
         held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
+    if len(labels) and not held.any():
+        raise UsageError("every class has a single sample, so none can be held out; give more samples, or a test set")
     return (~held).nonzero().flatten().to(y.device), held.nonzero().flatten().to(y.device)
 
 

@@ -66,8 +66,8 @@ def from_folder(
     root = Path(root)
     if not root.is_dir():
         raise UsageError(f"{root} is not a folder; expected one with a sub-folder for each class")
-    if size < 1:
-        raise UsageError(f"size is {size}; images need at least 1 pixel per side")
+    if not isinstance(size, int) or size < 1:
+        raise UsageError(f"size is {size!r}; images need at least 1 pixel per side")
     train, test = root / "train", root / "test"
     # There may be a class of pictures of trains, so only both together mean the two halves.
     divided = train.is_dir() and test.is_dir()
@@ -146,6 +146,8 @@ def _count(folder: Path) -> int:
 def _no_images(folder: Path, skipped: dict[Path, str]) -> str:
     inside = {path: why for path, why in skipped.items() if path.parent == folder}
     found = f"; skipped: {_list(folder, inside)}" if inside else ""
+    if inside and all(path.is_dir() for path in inside):
+        found += f"; if these are the classes, give {folder} as root"
     return f"{folder} has no images that can be read ({' '.join(suffixes())}){found}; add some, or remove the folder"
 
 

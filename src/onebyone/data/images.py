@@ -33,13 +33,15 @@ class UnreadableImage(UsageError):
     """An image that cannot be read; ``reason`` says why, without its path."""
 
     def __init__(self, source: Source, error: Exception) -> None:
-        self.reason = str(error)
+        self.reason, remedy = str(error), "repair or remove it, or save it as 8-bit PNG"
         if isinstance(error, FileNotFoundError):
-            self.reason = "there is no such file"
+            self.reason, remedy = "there is no such file", "correct the path"
+        elif isinstance(error, IsADirectoryError):
+            self.reason, remedy = "it is a folder", "give the files in it"
         elif type(error).__name__ == "UnidentifiedImageError":
             self.reason = "it is no image, or of an unknown format"
         name = source if isinstance(source, (str, PathLike)) else f"an image of mode {source.mode}"
-        super().__init__(f"{name} cannot be read ({self.reason}); repair or remove it, or save it as 8-bit PNG")
+        super().__init__(f"{name} cannot be read ({self.reason}); {remedy}")
 
 
 def is_gray(image: Image) -> bool:

@@ -24,7 +24,7 @@ from onebyone.errors import UsageError
 from onebyone.estimator import autosave, persistence
 from onebyone.estimator.autosave import Autosave
 from onebyone.estimator.export import export
-from onebyone.estimator.inputs import Samples, is_image, read_samples
+from onebyone.estimator.inputs import Samples, check_batch, is_image, read_samples
 from onebyone.estimator.labels import Label, as_labels, check_comparable
 from onebyone.estimator.locking import synchronized
 from onebyone.estimator.making import State, check_settings, make_learner, making, method_in_use, with_room
@@ -185,6 +185,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ) -> tuple[State, Samples, Tensor]:
         """Check everything, and give the state to learn with and the samples and classes as it reads them."""
         check_settings(self.get_params(deep=False))
+        check_batch(X)
         one = is_image(X) and np.ndim(y) == 0 and y is not None  # a single image may come with a single label
         labels = as_labels([y] if one else y, state.labels if state else ())
         announced = as_labels(list(classes), labels) if classes is not None else []

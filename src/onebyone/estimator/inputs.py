@@ -86,7 +86,7 @@ def read_samples(X: Any, layout: Layout | None = None, channels: str = "auto", e
     Pillow and of image files is the size of the first one, with its shorter side at most 256 pixels, in gray if all of
     them are gray. It raises :class:`UsageError` for anything that is no batch of samples.
     """
-    _refuse_what_is_no_batch(X)
+    check_batch(X)
     sources = images_in(X)
     if sources is None:
         x = as_tensor(X, layout, channels, estimator)
@@ -123,7 +123,8 @@ def is_image(x: object) -> bool:
     return isinstance(x, (str, PathLike)) or (pillow is not None and isinstance(x, pillow.Image))
 
 
-def _refuse_what_is_no_batch(X: Any) -> None:
+def check_batch(X: Any) -> None:
+    """Refuse what is no batch of samples, with what to call instead."""
     each = "call partial_fit(x, y) or predict(x) for each of its batches"
     match X:
         case Dataset():
@@ -134,7 +135,9 @@ def _refuse_what_is_no_batch(X: Any) -> None:
             raise UsageError(f"X is a torch Dataset; make batches of it with a DataLoader and {each}")
         case Iterator():
             raise UsageError(f"X is a {type(X).__name__}; give list(X) if it gives samples, or {each}")
-        case str() | PathLike() if Path(X).is_dir():
+        case bytes() | bytearray():
+            raise UsageError("X is bytes; open an encoded image with PIL.Image.open(io.BytesIO(X)) first")
+        case str() | PathLike() if str(X) and Path(X).is_dir():
             raise UsageError(
                 f"X is the folder {X}; give a list of its files, or read it with onebyone.from_folder, which takes the "
                 "names of sub-folders for labels"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
 from typing import Any, Literal
@@ -98,11 +99,16 @@ class Layout:
         shape = tuple(x.shape[1:])
         if self.axes == "vector" or len(shape) not in (2, 3) or prod(shape) == 0:
             return None
-        given = Layout.of(x, self.axes if self.axes in ("first", "last") else channels)
-        (count, *sides), (expected, *own_sides) = given.sample_shape, self.sample_shape
-        # An image [height, width, channels] that is not in a list looks like many gray images of a few pixels.
-        strip = given.axes == "gray" and min(sides) <= FEW < min(own_sides)
-        return None if strip or (count != expected and {count, expected} != {1, 3}) else given
+        expected, *own_sides = self.sample_shape
+        for axes in (self.axes, channels) if self.axes in ("first", "last") else (channels,):
+            with suppress(UsageError):  # of a shape that does not say where its channels are
+                given = Layout.of(x, axes)
+                count, *sides = given.sample_shape
+                # An image [height, width, channels] without the axis of samples looks like many tiny gray images.
+                strip = given.axes == "gray" and min(sides) <= FEW < min(own_sides)
+                if not strip and (count == expected or {count, expected} == {1, 3}):
+                    return given
+        return None
 
     def convert(self, x: Tensor, given: Layout) -> Tensor:
         """[n, *given.shape] -> [n, *sample_shape] in the type of this layout, resized where it has to be."""
