@@ -56,6 +56,9 @@ def test_a_folder_of_runs(tmp_path: Path) -> None:
     (tmp_path / "runs" / "unfinished").mkdir()
     (tmp_path / "runs" / "unfinished" / "config.yaml").write_text("method: er\n")
     (tmp_path / "other.csv").write_text("name,value\na,1\n")
+    (tmp_path / "binary.csv").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "empty.csv").write_text("")
+    (tmp_path / "folder.csv").mkdir()
     found = onebyone.read_results(tmp_path)
     assert sorted(row.config["seed"] for row in found) == [0, 1]
     assert all(set(row.metrics) == set(METRICS) for row in found)
@@ -90,7 +93,7 @@ def test_csv_files_give_the_same_runs_as_their_folders(tmp_path: Path) -> None:
 
 def test_the_results_of_this_repository() -> None:
     found = onebyone.read_results(ROOT / "results")
-    assert len(found) == 1326
+    assert repr(found) == "Results(1326 runs)"
     ccp = found.where(method="ccp", dataset="cifar10", classes_per_task=1, memory_per_class=100, passes="separate")
     value = ccp.summarize("accuracy")
     assert value is not None

@@ -56,7 +56,7 @@ def number(record: Record, metric: str) -> float | None:
     return None if value is None else 100 * value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Records(Results):
     """Runs of the paper, in the order of its tables. All runs of a cell have the same settings."""
 

@@ -95,7 +95,9 @@ def as_recorded(record: Record) -> Record:
 
 
 def is_record(path: Path) -> bool:
-    """Whether a CSV file is one of these; those of other programs may lie beside them."""
+    """Whether a path is such a CSV file; there may be those of other programs beside them."""
+    if not path.is_file():
+        return False
     with path.open(newline="", errors="replace") as file:
         header = next(csv.reader(file), [])
     return {"method", "seed", "accuracy", "settings", "environment"} <= set(header)

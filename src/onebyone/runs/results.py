@@ -92,7 +92,7 @@ def _number(result: Result, metric: str) -> float | None:
     return value
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Results:
     """The records of some runs.
 
@@ -109,6 +109,9 @@ class Results:
     def from_runs(cls, results: Iterable[Result]) -> Results:
         """Records of what :func:`onebyone.runs.run` returned."""
         return cls(tuple(map(Record.from_result, results)))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self)} runs)"  # the rows of all runs would fill many screens
 
     def __len__(self) -> int:
         return len(self.rows)
