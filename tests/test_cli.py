@@ -31,7 +31,7 @@ def test_the_help_of_run_fits_a_small_terminal(onebyone: Call) -> None:
     listed = re.findall(r"^  (--[a-z-]+)", out, re.MULTILINE)
     fixed = "--method --dataset --data-dir --classes-per-task --memory-per-class --seed --device --out --set"
     assert listed[:9] == fixed.split()
-    assert len(re.findall(r"^ {3,}", out, re.MULTILINE)) == 0  # one line an option
+    assert len(re.findall(r"^ {3,}", out, re.MULTILINE)) == 0  # one line per option
 
 
 def test_the_options_of_run_are_the_fields_of_a_configuration(onebyone: Call) -> None:
@@ -45,7 +45,7 @@ def test_the_options_of_run_are_the_fields_of_a_configuration(onebyone: Call) ->
             assert isinstance(field.default, bool) or f"[default: {field.default}]" in line
 
 
-def test_without_words_the_commands_are_listed(onebyone: Call) -> None:
+def test_without_arguments_the_commands_are_listed(onebyone: Call) -> None:
     code, out, err = onebyone()
     assert (code, err) == (0, "")
     assert re.findall(r"^  ([a-z]+) ", out, re.MULTILINE) == [
@@ -69,7 +69,7 @@ def test_the_version(onebyone: Call) -> None:
 
 
 @pytest.mark.parametrize(("command", "known"), [("methods", methods), ("datasets", datasets)])
-def test_all_that_is_registered_is_listed(command: str, known: Callable[[], dict[str, Any]], onebyone: Call) -> None:
+def test_registered_names_are_listed(command: str, known: Callable[[], dict[str, Any]], onebyone: Call) -> None:
     code, out, err = onebyone(command)
     assert (code, err) == (0, "")
     assert re.findall(r"^(\S+)  ", out, re.MULTILINE) == list(known())
@@ -117,7 +117,7 @@ def test_square_brackets_in_a_summary_are_printed(onebyone: Call, monkeypatch: p
     assert onebyone("methods", "mine")[1].startswith("mine: Learns [n] classes. (")
 
 
-def test_a_run_prints_its_numbers_and_where_they_are(onebyone: Call, tmp_path: Path) -> None:
+def test_run_prints_its_metrics_and_its_folder(onebyone: Call, tmp_path: Path) -> None:
     out = tmp_path / ("a long name of a folder " * 5)
     words = ["run", "--method", "er", "--classes-per-task", 5, "--batch-size", 50, "--prequential", "--out", out]
     code, said, err = onebyone(*words, "--set", "learning_rate=0.05", "--set", "augment=no")
@@ -135,7 +135,7 @@ def test_a_run_prints_its_numbers_and_where_they_are(onebyone: Call, tmp_path: P
     assert onebyone(*words, "--set", "learning_rate=0.05", "--set", "augment=no") == (0, said, "")  # found again
 
 
-def test_a_run_has_a_folder_of_its_own_by_default(onebyone: Call, tmp_path: Path) -> None:
+def test_run_has_a_default_folder_per_configuration(onebyone: Call, tmp_path: Path) -> None:
     words = ("run", "--method", "finetune", "--classes-per-task", 10, "--batch-size", 200)
     code, said, err = onebyone(*words)
     assert (code, err) == (0, "")
@@ -145,7 +145,7 @@ def test_a_run_has_a_folder_of_its_own_by_default(onebyone: Call, tmp_path: Path
     assert [name[:-8] for name in folders] == [f"finetune-digits-s10-m20-seed{seed}-" for seed in (0, 1)]
 
 
-def test_a_pipe_gets_the_result_and_silence(tmp_path: Path) -> None:
+def test_a_pipe_gets_the_result_and_no_progress(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "onebyone", "run", "--method", "finetune", "--batch-size", "200"]
     done = subprocess.run([*words, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=True)
     assert done.stderr == ""
@@ -197,7 +197,7 @@ def test_the_bar_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]
     assert capsys.readouterr() == ("", "")
 
 
-def test_the_demonstration_shows_what_is_chosen_with_those_bytes() -> None:
+def test_demo_compares_the_method_that_auto_chooses() -> None:
     assert choose(load("digits").spec, BUDGET) == "patch-lda"
     assert create("patch-lda", load("digits").spec, budget=BUDGET).memory_bytes <= BUDGET
 

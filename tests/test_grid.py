@@ -28,7 +28,7 @@ def test_a_grid_is_every_combination(seed: list[int], batch_size: list[int], rat
     assert len(plan(expand(grid), "cpu")) == len(set(found))
 
 
-def test_values_that_are_no_lists_and_lists_of_options() -> None:
+def test_single_values_and_lists_of_options() -> None:
     (only,) = expand({"method": "er"})
     assert only == RunConfig(method="er")
     assert expand({"method": "er", "options": None}) == [only]
@@ -36,7 +36,7 @@ def test_values_that_are_no_lists_and_lists_of_options() -> None:
     assert [config.options for config in two] == [{"learning_rate": 1}, {"learning_rate": 2}, {"augment": False}]
 
 
-def test_what_comes_to_the_same_run_is_one() -> None:
+def test_equal_runs_are_planned_once() -> None:
     grid = {"method": ["finetune", "iid", "er"], "memory_per_class": [5, 20], "seed": [0, 1, 1]}
     runs = plan(expand(grid), "cpu")
     assert [name.split("-digits")[0] for name in runs] == ["finetune"] * 2 + ["iid"] * 2 + ["er"] * 4
@@ -107,7 +107,7 @@ def test_a_bad_file_is_refused_before_anything_is_written(text: str, sentence: s
         (("grid.yaml", "--data-dir", "here"), "digits is inside the package; leave --data-dir out"),
     ],
 )
-def test_bad_words_are_refused(words: tuple[object, ...], sentence: str, onebyone: Call) -> None:
+def test_bad_options_are_refused(words: tuple[object, ...], sentence: str, onebyone: Call) -> None:
     Path("grid.yaml").write_text("method: er")
     code, out, err = onebyone("sweep", *words)
     assert (code, out) == (2, "")

@@ -33,7 +33,7 @@ def pack_of(
     return {name: outcomes[name] for name in runs if name in outcomes}
 
 
-def test_a_pack_gives_what_its_runs_give_alone(few: Dataset, tmp_path: Path) -> None:
+def test_a_pack_equals_its_single_runs(few: Dataset, tmp_path: Path) -> None:
     good = expand({"method": ["er", "icarl", "ccp"], "seed": [0, 1], "classes_per_task": 5})
     wild = expand({"method": "er", "options": {"learning_rate": 1e30}})
     configs = [*good[:2], *wild, *good[2:]]
@@ -58,8 +58,10 @@ def test_a_pack_gives_what_its_runs_give_alone(few: Dataset, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("batch_size", [10, 1000])
-def test_a_step_has_as_many_threads_as_in_a_run_by_itself(batch_size: int, few: Dataset, tmp_path: Path) -> None:
-    """Another number of threads adds in another order, and small steps are slow with more than one."""
+def test_a_step_has_the_same_number_of_threads_in_a_run_and_a_sweep(
+    batch_size: int, few: Dataset, tmp_path: Path
+) -> None:
+    """The number of threads changes the order of sums, and small steps are slow with more than one."""
 
     class Count(Listener):
         def stepped(self, task: int, samples: int) -> None:
@@ -82,17 +84,17 @@ def test_a_step_has_as_many_threads_as_in_a_run_by_itself(batch_size: int, few: 
     assert set(seen) == {1 if batch_size == 10 else 2}
 
 
-def test_a_success_removes_what_a_failure_left(few: Dataset, tmp_path: Path) -> None:
+def test_a_success_removes_the_error_file(few: Dataset, tmp_path: Path) -> None:
     configs = expand({"method": "er", "classes_per_task": 5})
     (name,) = plan(configs, "cpu")
     (tmp_path / name).mkdir()
-    (tmp_path / name / "error.txt").write_text("of long ago")
-    (tmp_path / name / ".error.txt.xyz").write_text("of a kill")
+    (tmp_path / name / "error.txt").write_text("of an earlier failure")
+    (tmp_path / name / ".error.txt.xyz").write_text("of a killed process")
     pack_of(1, configs, few, tmp_path)
     assert names(tmp_path / name) == FILES
 
 
-def test_a_pack_that_is_stopped_goes_on(few: Dataset, tmp_path: Path) -> None:
+def test_a_stopped_pack_is_resumed(few: Dataset, tmp_path: Path) -> None:
     configs = expand({"method": "ccp", "seed": [0, 1, 2], "classes_per_task": 5})
     whole = pack_of(2, configs, few, tmp_path / "whole")
 
@@ -114,7 +116,7 @@ def test_a_pack_that_is_stopped_goes_on(few: Dataset, tmp_path: Path) -> None:
     ]
 
 
-def test_what_another_process_is_at_is_left_to_it_and_taken_up_if_it_ends(tmp_path: Path, few: Dataset) -> None:
+def test_a_run_of_another_process_is_done_after_it_ends(tmp_path: Path, few: Dataset) -> None:
     configs = expand({"method": "er", "seed": [0, 1], "classes_per_task": 5})
     first, second = plan(configs, "cpu")
     order: list[str] = []
@@ -126,7 +128,7 @@ def test_what_another_process_is_at_is_left_to_it_and_taken_up_if_it_ends(tmp_pa
             assert isinstance(outcome, Result)
             order.append(name)
             if name == second:
-                assert names(tmp_path / first) == {".lock"}  # nothing of ours in a folder of another
+                assert names(tmp_path / first) == {".lock"}  # nothing is written to a folder of another process
                 other.close()
 
         setup = Setup(tmp_path, None, "cpu", 500)
@@ -134,7 +136,7 @@ def test_what_another_process_is_at_is_left_to_it_and_taken_up_if_it_ends(tmp_pa
     assert order == [second, first]
 
 
-def test_a_stop_is_heard_while_others_are_at_all_that_is_left(tmp_path: Path, few: Dataset) -> None:
+def test_a_pack_that_waits_for_other_processes_can_be_stopped(tmp_path: Path, few: Dataset) -> None:
     configs = expand({"method": "er", "classes_per_task": 5})
     (name,) = plan(configs, "cpu")
     stopped = threading.Event()
@@ -144,7 +146,7 @@ def test_a_stop_is_heard_while_others_are_at_all_that_is_left(tmp_path: Path, fe
         assert stopped.is_set()
 
 
-def test_a_folder_that_cannot_be_is_a_failure(tmp_path: Path, few: Dataset) -> None:
+def test_a_folder_that_cannot_be_created_is_a_failure(tmp_path: Path, few: Dataset) -> None:
     (tmp_path / "file").write_text("")
     (outcome,) = pack_of(1, expand({"method": "er"}), few, tmp_path / "file").values()
     assert isinstance(outcome, Failed)

@@ -22,7 +22,7 @@ class Crash(Exception):
 
 
 class After(Listener):
-    """Does something after so many steps of this sitting."""
+    """Acts after a number of steps since the run was started."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -48,23 +48,23 @@ class CtrlCTwice(After):
 
 
 @pytest.mark.parametrize("name", methods())
-def test_crashes_leave_no_trace_in_the_result(name: str, digits: Dataset, tmp_path: Path) -> None:
-    """24 steps in two tasks; what was done after the last checkpoint is done again."""
+def test_crashes_do_not_change_the_result(name: str, digits: Dataset, tmp_path: Path) -> None:
+    """24 steps in two tasks; steps after the last checkpoint are repeated."""
     config = RunConfig(method=name, classes_per_task=5, batch_size=61, prequential=True, memory_per_class=5)
-    # The last of these checkpoints lies between the last step of the first task and its examination.
-    for sitting, checkpoint in ((1, 0), (5, 3), (10, 12)):
+    # The last of these checkpoints is between the last step of the first task and its evaluation.
+    for steps_done, checkpoint in ((1, 0), (5, 3), (10, 12)):
         with pytest.raises(Crash):
-            run(config, data=digits, out=tmp_path, checkpoint_every=3, listener=After(sitting))
+            run(config, data=digits, out=tmp_path, checkpoint_every=3, listener=After(steps_done))
         assert steps(tmp_path) == checkpoint
     resumed = run(config, data=digits, out=tmp_path, checkpoint_every=3)
     assert numbers(resumed) == numbers(run(config, data=digits))
     assert names(tmp_path) == FILES
 
 
-def test_a_resumed_run_tells_what_was_done_before(digits: Dataset, tmp_path: Path) -> None:
+def test_a_resumed_run_reports_the_samples_done_before(digits: Dataset, tmp_path: Path) -> None:
     told = []
 
-    class Ear(Listener):
+    class Recorder(Listener):
         def started(self, title: str, samples: int, done: int, tasks: int) -> None:
             told.append((samples, done))
 
@@ -72,7 +72,7 @@ def test_a_resumed_run_tells_what_was_done_before(digits: Dataset, tmp_path: Pat
     with pytest.raises(Crash):
         run(config, data=digits, out=tmp_path, checkpoint_every=4, listener=After(14))
     first_task = int((digits.train_y < 5).sum())  # twelve batches, the last of which is not full
-    run(config, data=digits, out=tmp_path, listener=Ear())
+    run(config, data=digits, out=tmp_path, listener=Recorder())
     assert told == [(1438, first_task)]
 
 
@@ -86,14 +86,14 @@ def test_ctrl_c_stops_between_two_steps(step: int, digits: Dataset, tmp_path: Pa
 
 
 @pytest.fixture
-def _heard() -> Iterator[None]:
-    """Ctrl-C reaches this process, though it may have been started in the background, where it does not."""
+def _interruptible() -> Iterator[None]:
+    """SIGINT reaches this process, also if it was started in the background, where it is ignored."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 
 
-@pytest.mark.usefixtures("_heard")
+@pytest.mark.usefixtures("_interruptible")
 def test_a_second_ctrl_c_stops_at_once(digits: Dataset, tmp_path: Path) -> None:
     config = RunConfig(method="er", classes_per_task=5, batch_size=61)
     with pytest.raises(KeyboardInterrupt):
@@ -117,7 +117,7 @@ class Command:
         return subprocess.Popen(self.words, stdout=pipe, stderr=pipe, text=True, env=environment)
 
     def stop(self, number: int, after: int) -> tuple[int, str]:
-        """Start it and send it a signal once its checkpoint is so far; its exit code and what it said."""
+        """Start it and send it a signal once its checkpoint has this many steps; its exit code and its errors."""
         process = self.start()
         try:
             while steps(self.out) < after:
@@ -140,7 +140,7 @@ class Command:
 
 
 @pytest.mark.slow
-def test_killed_again_and_again(tmp_path: Path) -> None:
+def test_killed_twice_and_resumed(tmp_path: Path) -> None:
     command = Command("icarl", tmp_path)
     for after in (5, 100):
         assert command.stop(signal.SIGKILL, after) == (-signal.SIGKILL, "")
@@ -152,7 +152,7 @@ def test_killed_again_and_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["supbyol", pytest.param("der++", marks=pytest.mark.slow)])
-def test_killed_in_the_middle(name: str, tmp_path: Path) -> None:
+def test_killed_once_and_resumed(name: str, tmp_path: Path) -> None:
     command = Command(name, tmp_path)
     assert command.stop(signal.SIGKILL, 120) == (-signal.SIGKILL, "")
     run(command.config, out=tmp_path)

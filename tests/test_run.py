@@ -46,7 +46,7 @@ def test_the_same_seed_gives_the_same_result_and_another_seed_another(
 
 
 @pytest.mark.parametrize("name", ["er", "icarl", "ccp"])
-def test_a_run_is_what_one_would_write_by_hand(name: str, little: Dataset) -> None:
+def test_a_run_equals_a_hand_written_loop(name: str, little: Dataset) -> None:
     """Accuracy matrix and prequential accuracy, counted one sample at a time."""
     found = run(RunConfig(method=name, classes_per_task=4, seed=3, batch_size=7, prequential=True), data=little)
 
@@ -73,7 +73,7 @@ def test_a_run_is_what_one_would_write_by_hand(name: str, little: Dataset) -> No
     assert (found.samples, found.updates, found.disjoint) == (120, 7 + 7 + 4, True)
 
 
-def test_predicting_first_does_not_change_what_is_learnt(little: Dataset) -> None:
+def test_prequential_prediction_does_not_change_the_learner(little: Dataset) -> None:
     with_it, without = (run(RunConfig(method="icarl", prequential=asked), data=little) for asked in (True, False))
     assert without.prequential is None
     assert with_it.prequential is not None
@@ -113,12 +113,12 @@ def test_a_shuffled_stream_has_no_forgetting(little: Dataset) -> None:
     assert result.anytime == tuple(sum(row) / 2 for row in result.accuracy_matrix)
 
 
-LIFELIKE = ("blurry:share=0.3", "gaussian", "returning:periods=2", "iid", "class-incremental:imbalance=4")
+OTHER_STREAMS = ("blurry:share=0.3", "gaussian", "returning:periods=2", "iid", "class-incremental:imbalance=4")
 
 
-@pytest.mark.parametrize("text", LIFELIKE)
+@pytest.mark.parametrize("text", OTHER_STREAMS)
 @pytest.mark.parametrize("name", ["er", "icarl"])
-def test_a_lifelike_stream_by_hand(name: str, text: str, little: Dataset, tmp_path: Path) -> None:
+def test_other_streams_equal_a_hand_written_loop(name: str, text: str, little: Dataset, tmp_path: Path) -> None:
     """Accuracy after each stretch over the classes met by then, counted one sample at a time."""
     config = RunConfig(method=name, classes_per_task=3, seed=2, stream=text)
     found = run(config, data=little, out=tmp_path)
@@ -148,7 +148,7 @@ def test_a_lifelike_stream_by_hand(name: str, text: str, little: Dataset, tmp_pa
         run(replace(config, stream="blurry:share=0.4"), data=little, out=tmp_path)
 
 
-def test_what_was_not_met_is_not_in_the_curve(little: Dataset) -> None:
+def test_classes_that_have_not_arrived_are_not_in_the_curve(little: Dataset) -> None:
     result = run(RunConfig(method="er", stream="returning:periods=2"), data=little)
     assert result.tasks == tuple((label,) for label in range(10)) * 2
     assert result.anytime[0] == result.accuracy_matrix[0][0] == 1.0  # one class is all it knows, and all it is asked
@@ -182,7 +182,7 @@ def test_the_recorded_configuration_has_every_option(name: str, little: Dataset)
     assert (result.config["device"], result.config["data"]) == ("cpu", little.fingerprint)
 
 
-def test_held_out_never_looks_at_the_test_set(little: Dataset) -> None:
+def test_held_out_does_not_use_the_test_set(little: Dataset) -> None:
     garbage = replace(little, test_x=255 - little.test_x, test_y=little.test_y.flip(0))
 
     def results(held_out: bool) -> list[dict[str, Any]]:
@@ -217,7 +217,7 @@ def test_a_class_without_test_samples_has_no_accuracy_and_a_task_without_is_refu
         run(RunConfig(method="er"), data=data)
 
 
-def test_a_class_without_training_samples_is_never_right(little: Dataset) -> None:
+def test_a_class_without_training_samples_has_accuracy_zero(little: Dataset) -> None:
     keep = little.train_y != 3
     data = replace(little, train_x=little.train_x[keep], train_y=little.train_y[keep])
     result = run(RunConfig(method="er", classes_per_task=2), data=data)
@@ -226,7 +226,7 @@ def test_a_class_without_training_samples_is_never_right(little: Dataset) -> Non
 
 
 @pytest.mark.parametrize("suffixes", [("",), ("_train", "_test")], ids=["one set", "two sets"])
-def test_arrays_of_ones_own(suffixes: tuple[str, ...], tmp_path: Path) -> None:
+def test_arrays_of_the_user(suffixes: tuple[str, ...], tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     arrays: dict[str, Any] = {}
     for suffix in suffixes:
@@ -241,7 +241,7 @@ def test_arrays_of_ones_own(suffixes: tuple[str, ...], tmp_path: Path) -> None:
     assert Result.read(tmp_path / "out" / "result.json") == result
 
 
-def test_pictures_of_ones_own(tmp_path: Path) -> None:
+def test_images_of_the_user(tmp_path: Path) -> None:
     for number, colour in enumerate(["red", "green"] * 10):
         folder = tmp_path / "pictures" / colour
         folder.mkdir(parents=True, exist_ok=True)
@@ -251,7 +251,7 @@ def test_pictures_of_ones_own(tmp_path: Path) -> None:
     assert (result.samples, result.tasks) == (16, ((0,), (1,)))
 
 
-def test_a_finished_run_is_found_and_not_done_again(little: Dataset, tmp_path: Path) -> None:
+def test_a_finished_run_is_not_repeated(little: Dataset, tmp_path: Path) -> None:
     config = RunConfig(method="er", classes_per_task=5)
     first = run(config, data=little, out=tmp_path)
     path = tmp_path / "result.json"
@@ -267,7 +267,7 @@ def test_a_finished_run_is_found_and_not_done_again(little: Dataset, tmp_path: P
     assert names(tmp_path) == FILES | {".mine.abc"}
 
 
-def test_a_result_is_taken_only_for_its_own_configuration(little: Dataset, tmp_path: Path) -> None:
+def test_a_result_of_another_configuration_is_refused(little: Dataset, tmp_path: Path) -> None:
     """Also where the file that says whose folder it is was lost, and not made up by who was refused."""
     config = RunConfig(method="er", classes_per_task=5)
     first = run(config, data=little, out=tmp_path)
@@ -279,33 +279,33 @@ def test_a_result_is_taken_only_for_its_own_configuration(little: Dataset, tmp_p
     assert names(tmp_path) == FILES
 
 
-def test_what_a_kill_left_half_written_is_gone_at_the_end(little: Dataset, tmp_path: Path) -> None:
+def test_temporary_files_of_a_killed_run_are_removed(little: Dataset, tmp_path: Path) -> None:
     for leftover in (".config.yaml.abc", ".checkpoint.safetensors.def"):
         (tmp_path / leftover).write_bytes(b"half of it")
     run(RunConfig(method="finetune", classes_per_task=10), data=little, out=tmp_path)
     assert names(tmp_path) == FILES
 
 
-class Notes(Listener):
+class RecordingListener(Listener):
     def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
+        self.calls: list[tuple[Any, ...]] = []
 
     def started(self, title: str, samples: int, done: int, tasks: int) -> None:
-        self.told.append((title, samples, done, tasks))
+        self.calls.append((title, samples, done, tasks))
 
     def stepped(self, task: int, samples: int) -> None:
-        self.told.append((task, samples))
+        self.calls.append((task, samples))
 
     def evaluated(self, task: int, accuracy: float) -> None:
-        self.told.append((task, "accuracy", accuracy))
+        self.calls.append((task, "accuracy", accuracy))
 
 
-def test_a_run_tells_how_it_goes(little: Dataset) -> None:
-    notes = Notes()
-    result = run(RunConfig(method="er", classes_per_task=5, batch_size=25), data=little, listener=notes)
+def test_a_run_calls_its_listener(little: Dataset) -> None:
+    listener = RecordingListener()
+    result = run(RunConfig(method="er", classes_per_task=5, batch_size=25), data=little, listener=listener)
     first, last = result.anytime
     task = [(25,), (25,), (10,)]
-    assert notes.told == [
+    assert listener.calls == [
         ("er on digits", 120, 0, 2),
         *((0, *samples) for samples in task),
         (0, "accuracy", first),

@@ -21,7 +21,7 @@ from run_folders import FILES, GRID, check_results, names
 Call = Callable[..., tuple[int, str, str]]
 
 
-def test_a_sweep_is_its_runs_one_by_one_and_a_failure_is_its_own(
+def test_a_sweep_equals_its_single_runs_and_survives_a_failure(
     onebyone: Call, undisturbed: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", "1")  # as many as these tests have
@@ -45,10 +45,10 @@ def test_a_sweep_is_its_runs_one_by_one_and_a_failure_is_its_own(
     assert trace.endswith("lower learning_rate\n")
     check_results(folder, undisturbed)
 
-    # Finished runs are found again, and nothing is started for them.
+    # Finished runs are found, and no process is started for them.
     results = [folder / name / "result.json" for name in undisturbed]
     before = [path.stat().st_mtime_ns for path in results]
-    (folder / next(iter(undisturbed)) / "error.txt").write_text("of long ago")
+    (folder / next(iter(undisturbed)) / "error.txt").write_text("of an earlier failure")
     Path("mine.yaml").write_text(yaml.safe_dump(GRID))
     monkeypatch.setattr(multiprocessing, "get_context", None)
     assert onebyone("sweep", "mine.yaml") == (0, f"4 of 4 runs are finished; see: onebyone table {folder}\n", "")
@@ -56,7 +56,7 @@ def test_a_sweep_is_its_runs_one_by_one_and_a_failure_is_its_own(
     check_results(folder, undisturbed)
 
 
-def test_a_worker_that_is_killed_takes_only_its_run_with_it(tmp_path: Path) -> None:
+def test_a_killed_worker_fails_only_its_own_run(tmp_path: Path) -> None:
     class Killer(SweepListener):
         killed = False
 
@@ -88,7 +88,7 @@ def test_two_processes_share_a_sweep(tmp_path: Path) -> None:
     assert one == other  # with the same seconds: no run was done twice
 
 
-def test_a_sweep_of_nothing(tmp_path: Path) -> None:
+def test_an_empty_sweep(tmp_path: Path) -> None:
     assert sweep([], tmp_path / "out") == {}
     assert not (tmp_path / "out").exists()
     with pytest.raises(UsageError, match="unknown method"):

@@ -36,7 +36,7 @@ class Command:
     def start(self) -> Iterator["subprocess.Popen[bytes]"]:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}  # as many threads as these tests have
         # Not to pipes, whose end would come only when the last worker has closed them.
-        with (self.folder / "said").open("w") as out, (self.folder / "complaint").open("w") as err:
+        with (self.folder / "stdout").open("w") as out, (self.folder / "stderr").open("w") as err:
             process = subprocess.Popen(self.words, stdout=out, stderr=err, env=environment, start_new_session=True)
         try:
             yield process
@@ -46,28 +46,28 @@ class Command:
             process.wait()
 
     @property
-    def complaint(self) -> str:
-        return (self.folder / "complaint").read_text()
+    def errors(self) -> str:
+        return (self.folder / "stderr").read_text()
 
     def progress(self) -> int:
         """Steps that are on the disk, of 484."""
         return sum(121 if (run / "result.json").exists() else steps(run) for run in self.runs)
 
     def stop(self, send: Callable[["subprocess.Popen[bytes]"], None], after: int) -> tuple[int, str]:
-        """Start it, do this to it at a random moment once it is so far; its exit code and what it complained of."""
+        """Start it, do this to it at a random moment once this many steps are on disk; its exit code and its errors."""
         with self.start() as process:
             while self.progress() < after:
-                assert process.poll() is None, self.complaint
+                assert process.poll() is None, self.errors
                 time.sleep(0.005)
             time.sleep(random.uniform(0, 0.2))
             send(process)
         assert not all((run / "result.json").exists() for run in self.runs)
-        return process.returncode, self.complaint
+        return process.returncode, self.errors
 
     def finish(self, undisturbed: Mapping[str, Any]) -> None:
         with self.start() as process:
             process.wait(120)
-        assert (process.returncode, self.complaint) == (0, "")
+        assert (process.returncode, self.errors) == (0, "")
         check_results(self.runs[0].parent, undisturbed)
 
 
@@ -76,7 +76,7 @@ def test_killed_and_started_again(moments: tuple[int, ...], tmp_path: Path, undi
     command = Command(tmp_path)
     for after in moments:
         assert command.stop(subprocess.Popen.kill, after) == (-signal.SIGKILL, "")
-    time.sleep(1)  # by now no worker may have outlived the sweep
+    time.sleep(1)  # by now all workers must have exited
     for folder in command.runs:
         if folder.exists():
             with sole_use(folder):
@@ -88,20 +88,20 @@ def test_ctrl_c_leaves_a_checkpoint_of_every_run(tmp_path: Path, undisturbed: Ma
     command = Command(tmp_path)
     command.words[-1] = "1000"  # no checkpoints but those of the stop
     with command.start() as process:
-        while not (tmp_path / "said").read_text():  # one run has ended
-            assert process.poll() is None, command.complaint
+        while not (tmp_path / "stdout").read_text():  # one run has ended
+            assert process.poll() is None, command.errors
             time.sleep(0.005)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     finished = sum((run / "result.json").exists() for run in command.runs)
     sentence = f"stopped with {finished} of 4 runs finished; the same command goes on from there"
-    assert (process.returncode, command.complaint) == (130, f"onebyone: {sentence}\n")
+    assert (process.returncode, command.errors) == (130, f"onebyone: {sentence}\n")
     left = [run for run in command.runs if run.exists() and not (run / "result.json").exists()]
     assert left
     assert all(steps(run) > 0 for run in left)
     assert not any((run / "error.txt").exists() for run in left)
 
     command.words[-1] = "5"
-    code, complaint = command.stop(lambda process: process.send_signal(signal.SIGINT), command.progress() + 50)
+    code, errors = command.stop(lambda process: process.send_signal(signal.SIGINT), command.progress() + 50)
     assert code == 130
-    assert re.fullmatch(r"onebyone: stopped with \d of 4 runs finished; [^\n]+\n", complaint)
+    assert re.fullmatch(r"onebyone: stopped with \d of 4 runs finished; [^\n]+\n", errors)
     command.finish(undisturbed)

@@ -1,4 +1,4 @@
-"""Tuning: the same number of settings for every method, never on the test set, and the best one wins."""
+"""Tuning: the same number of settings per method, never on the test set, and the best one wins."""
 
 import json
 from collections.abc import Callable
@@ -28,14 +28,14 @@ DATASETS = ["cifar10", "cifar100", "digits"]
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_no_run_is_examined_on_the_test_set(dataset: str) -> None:
+def test_no_run_is_evaluated_on_the_test_set(dataset: str) -> None:
     configs = tuning_runs(dataset)
     assert configs
     assert all(config.held_out for config in configs)
 
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
-def test_no_record_is_of_the_test_set(path: Path) -> None:
+def test_no_record_used_the_test_set(path: Path) -> None:
     rows = from_csv(path.read_text())
     assert rows
     assert all(row["held_out"] for row in rows)
@@ -47,7 +47,7 @@ def test_a_run_on_the_test_set_is_refused() -> None:
 
 
 @pytest.mark.parametrize("dataset", DATASETS)
-def test_the_grid_is_as_large_for_every_method(dataset: str) -> None:
+def test_every_method_has_a_grid_of_the_same_size(dataset: str) -> None:
     """As many settings for each, and two seeds at least for each of them; hybrid's come from a finer search."""
     configs = tuning_runs(dataset)
     assert {config.method for config in configs} == set(grids()["grids"])
@@ -65,7 +65,7 @@ def test_every_method_of_the_paper_is_tuned() -> None:
     assert {"er", "icarl", "mir", "der++", "er-aml", "er-ace", "supbyol", "ccp"} < set(grids()["grids"])
 
 
-def test_an_ablation_removes_one_thing_at_a_time_and_is_not_of_the_test_set() -> None:
+def test_the_ablation_removes_one_ingredient_at_a_time_on_held_out_data() -> None:
     runs = plan(read_grid(REPOSITORY / "benchmarks" / "replay_ablation.yaml"), "cpu").values()
     assert all(run.held_out for run in runs)
     whole = vars(methods()["replay"].options(replay_size=30))
@@ -133,7 +133,7 @@ def test_winner_of_a_setting() -> None:
         assert winner(method, dataset, per_task) == options
     assert winner("er", "cifar10", classes_per_task=10) == {}
     assert winner("iid", "cifar10", 2) == winner("iid", "cifar10", 1)
-    own = [Winner("cifar10", 1, "iid", {"learning_rate": 7.0}, 0.9)]  # the user's come first, for what they are of
+    own = [Winner("cifar10", 1, "iid", {"learning_rate": 7.0}, 0.9)]  # those of the user take precedence
     assert winner("iid", "cifar10", 2, own) == winner("iid", "cifar10", 1, own) == {"learning_rate": 7.0}
     assert winner("er", "cifar10", 1, own) == winner("er", "cifar10", 1)
 
@@ -151,7 +151,7 @@ def test_the_command(onebyone: Callable[..., tuple[int, str, str]], tmp_path: Pa
     assert len(rows) == 8
     best = read_winners((tmp_path / "tuning" / "winners.json").read_text())
     assert [(w.method, w.classes_per_task) for w in best] == [("finetune", 1)]
-    # Another method joins the record, and what was there stays.
+    # Another method is added to the record, and existing rows stay.
     words[4] = "iid"
     onebyone(*words)
     rows = from_csv((tmp_path / "tuning" / "digits.csv").read_text())
@@ -159,7 +159,7 @@ def test_the_command(onebyone: Callable[..., tuple[int, str, str]], tmp_path: Pa
     assert len(rows) == 16
 
 
-def test_a_setting_with_a_failed_run_is_on_record_and_cannot_win(
+def test_a_setting_with_a_failed_run_is_recorded_and_cannot_win(
     onebyone: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     grid = grids()
@@ -181,7 +181,7 @@ def test_a_setting_with_a_failed_run_is_on_record_and_cannot_win(
     assert read_winners(Path("tuning/winners.json").read_text()) == []
 
 
-def test_one_failed_run_is_enough() -> None:
+def test_one_failed_run_excludes_a_setting() -> None:
     rows = [row(0.1, 0.9), row(0.1, 0.9) | {"accuracy": None}, row(0.01, 0.2)]
     assert [w.options for w in winners(rows)] == [{"learning_rate": 0.01}]
     assert from_csv(to_csv(rows)) == rows
