@@ -148,6 +148,6 @@ def test_a_pack_that_waits_for_other_processes_can_be_stopped(tmp_path: Path, fe
 
 def test_a_folder_that_cannot_be_created_is_a_failure(tmp_path: Path, few: Dataset) -> None:
     (tmp_path / "file").write_text("")
-    (outcome,) = pack_of(1, expand({"method": "er"}), few, tmp_path / "file").values()
+    (outcome,) = pack_of(1, expand({"method": "er", "classes_per_task": 5}), few, tmp_path / "file").values()
     assert isinstance(outcome, Failed)
     assert "cannot be written" in str(outcome)

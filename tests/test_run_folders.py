@@ -1,6 +1,8 @@
 """One configuration has one folder, however it is spelt and whichever command runs it."""
 
+import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from onebyone.runs import RunConfig, run
 from onebyone.runs.config import folder_name
 from onebyone.runs.files import sole_use
 from onebyone.runs.grid import plan
+from onebyone.runs.run import Run
 
 Call = Callable[..., tuple[int, str, str]]
 METHODS = ("finetune", "iid", "er", "ccp", "patch-lda")
@@ -184,3 +187,21 @@ def test_run_refuses_a_folder_in_which_another_process_works(few: Dataset, tmp_p
     ):
         run(config, data=few, out=tmp_path)
     assert run(config, data=few, out=tmp_path).samples == 120
+
+
+def test_a_folder_that_another_process_creates_meanwhile_is_locked(
+    few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes start the same run: the folder appears after the first one has looked for it."""
+    folder = tmp_path / "new"
+    with ExitStack() as other:
+
+        class SlowRun(Run):
+            def __init__(self, *arguments: Any) -> None:
+                super().__init__(*arguments)
+                other.enter_context(sole_use(folder))
+
+        monkeypatch.setattr(sys.modules[Run.__module__], "Run", SlowRun)
+        with pytest.raises(UsageError, match="another process works in"):
+            run(RunConfig(method="finetune", classes_per_task=10), data=few, out=folder)
+    assert not (folder / "config.yaml").exists()

@@ -284,11 +284,12 @@ def steps_in_folder(
     Raises ``NotNow`` where another process works in the folder.
     """
     with ExitStack() as locked:
-        if folder is not None and folder.exists():
+        existed = folder is not None and folder.exists()
+        if folder is not None and existed:
             locked.enter_context(sole_use(folder))
         current = Run(config, data)  # refuses what cannot be run, before a folder is created for it
         if folder is not None:
-            if not folder.exists():
+            if not existed:  # as another process may have created and locked it by now
                 locked.enter_context(sole_use(folder))
             current.claim(folder)
         # Small steps have one thread and the same bits in a run, a sweep and a pack. Large ones keep the threads that
