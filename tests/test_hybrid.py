@@ -83,7 +83,7 @@ def test_too_small_a_budget_is_refused_and_the_least_is_named(spec: Spec, share:
             assert make(spec, budget=budget, statistics_share=share).memory_bytes <= budget
         except UsageError as error:
             said.append(str(error))
-            pattern = rf"budget is {budget} bytes, .*(at least \d+|no place for a first vector .*)"
+            pattern = rf"budget is {budget} bytes, .*(at least \d+|cannot store a first vector .*)"
             assert re.fullmatch(pattern, said[-1])
     assert 1 <= len(said) < 38  # and what is large enough was made
 

@@ -46,7 +46,7 @@ def test_the_most_harmed_are_replayed(
     count = min(max(candidates, 5), learner.memory.capacity)
     compared = learner.memory.sample(count, learner.generator, learner.allowed(incoming))
     incoming_view = learner.view(x)
-    view = learner.view(learner.stand_in(compared, incoming).x, augment=False)
+    view = learner.view(learner.fill_missing(compared, incoming).x, augment=False)
     network = deepcopy(torch.nn.Sequential(learner.encoder, learner.head))
     losses = [F.cross_entropy(network(view), compared.y, reduction="none").detach()]
     optimizer = torch.optim.SGD(network.parameters(), learner.options.learning_rate)

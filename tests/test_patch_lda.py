@@ -74,7 +74,7 @@ def test_shrinkage_by_itself_is_that_of_scikit_learn(samples: int, features: int
 
 def test_too_little_shrinkage_is_refused_in_words(digits: Dataset) -> None:
     learner = learn(make(digits.spec, shrinkage=1e-12), digits.train_x[:20], digits.train_y[:20], 10)
-    with pytest.raises(UsageError, match=r"with a shrinkage of 1e-12 the covariance has no inverse; raise it or leave"):
+    with pytest.raises(UsageError, match=r"with shrinkage 1e-12 the covariance has no inverse; raise it or leave"):
         learner.predict(digits.test_x)
 
 
@@ -235,7 +235,7 @@ def test_a_budget_may_be_large(spec: Spec) -> None:
 def test_too_small_a_budget_is_refused() -> None:
     with pytest.raises(UsageError, match="budget is 100 bytes; with these samples and classes it must be at least"):
         make(Spec((1, 8, 8), 10), budget=100)
-    with pytest.raises(UsageError, match="no place for a first vector of 40000 to wait in; raise the budget"):
+    with pytest.raises(UsageError, match="cannot store a first vector of 40000 bytes; raise the budget"):
         make(Spec((10_000,), 10, torch.float32), budget=101_000)
 
 

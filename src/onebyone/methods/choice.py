@@ -1,4 +1,4 @@
-"""Which method to use where nobody says: the one place that decides it."""
+"""Which method ``auto`` chooses."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from onebyone.errors import UsageError
 from onebyone.methods.registry import create
 
 AUTO = "auto"
-# Bytes of statistics beyond which a step of ten images takes longer than one of a network on the CPU; what is given
-# beyond them is left unused.
+# Bytes of statistics beyond which a step of ten images takes longer than one of a network on a CPU. A larger budget is
+# not used.
 ENOUGH = 8_000_000
 
 
 def choose(spec: Spec, budget: int, *, network: bool = False) -> str:
-    """The method for samples of this kind, of which ``budget`` bytes may be kept; ``network``: it has to have one.
+    """The method for samples of this kind and a ``budget`` of bytes; with ``network`` it is one that has a network.
 
     As measured, one class at a time. Statistics win wherever they fit: on CIFAR-10 with every size of memory (with 3 MB
     ``hybrid`` draws level), on CIFAR-100 up to 6 MB, beyond which ``hybrid`` is ahead by less than a point for 20 times

@@ -1,4 +1,4 @@
-"""Dark experience replay++ (Buzzega et al., 2020): replayed samples keep the logits they once had."""
+"""Dark experience replay++ (Buzzega et al., 2020): distillation from logits stored with the samples."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class DERppOptions(ReplayOptions):
 
 @register("der++", DERppOptions, section="tables 1 and 2, DER++")
 class DERpp(LinearReplay[DERppOptions]):
-    """ER plus distillation: one draw is held to its stored logits, a second one to its labels.
+    """ER plus distillation: one draw is compared with its stored logits, a second one with its labels.
 
-    The logits stored are those of the augmented view, before the step on it.
+    The stored logits are those of the augmented view, before the step on it.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")

@@ -25,7 +25,7 @@ class ERACEOptions(CosineOptions):
 class ERACE(CosineReplay[ERACEOptions]):
     """ER whose incoming softmax leaves out the classes of the past (asymmetric cross-entropy).
 
-    **With one class a task** the incoming batch holds a single class, and all that its softmax can contrast it with
+    **With one class per task** the incoming batch holds a single class, and all that its softmax can contrast it with
     are the classes never seen: the step pushes the logits of the future down, and no other class is learnt against.
     With ``contrast_unseen=no`` even that is gone: the softmax has one term, the incoming loss is exactly zero, and
     what is left is cross-entropy on the memory. The paper calls the method inapplicable there; it runs.

@@ -29,7 +29,7 @@ class ERAML(CosineReplay[ERAMLOptions]):
     Every incoming sample draws one positive and one negative from the memory and the batch; the negative's class has
     to be among those of the batch, so that classes of the past are not pushed away.
 
-    **With one class a task** no such negative exists. The incoming loss is then exactly zero, on purpose (a weight of
+    **With one class per task** no such negative exists. The incoming loss is then exactly zero, on purpose (a weight of
     zero on every anchor), and what is left is cross-entropy on the memory. The paper calls the method inapplicable
     there; it runs.
 

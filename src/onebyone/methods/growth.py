@@ -1,4 +1,4 @@
-"""Room for more classes, in a learner that goes on exactly where it was."""
+"""Room for more classes in a learner that continues exactly."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from onebyone.methods.registry import AnyLearner
 
 @torch.no_grad()
 def grown(learner: AnyLearner, num_classes: int) -> AnyLearner:
-    """A learner with room for more classes and the same life: weights, memory, counts, random generator.
+    """A learner with room for more classes and the same weights, memory, counts and random generator.
 
-    It is built anew with the same options and seed and takes over the state of the old one (:meth:`Learner.take_over`),
-    so a new class begins as it would in a fresh learner. A memory keeps its size, so that must not hang on the number
-    of classes: give ``memory_samples``.
+    It is created with the same options and seed and copies the state of the old one (:meth:`Learner.take_over`), so a
+    new class starts as in a fresh learner. The size of a memory must not depend on the number of classes: give
+    ``memory_samples``, or a ``UsageError`` is raised.
 
     >>> from onebyone import Spec, create
     >>> learner = create("ccp", Spec(shape=(20,), num_classes=2, dtype=torch.float32), memory_samples=50)

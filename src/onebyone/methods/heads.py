@@ -1,4 +1,4 @@
-"""Replay under a linear or a cosine head: what the baselines begin with."""
+"""Replay with a linear or a cosine head: the base classes of the baselines."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class HeadReplay(ReplayLearner[R]):
 
 
 class LinearReplay(HeadReplay[R]):
-    """With a linear head: experience replay, and what iCaRL, MIR and DER++ begin with."""
+    """With a linear head: the base class of ER, iCaRL, MIR, DER++ and replay."""
 
     def build(self) -> None:
         self.head = nn.Linear(self.encoder.width, self.spec.num_classes)
 
 
 class CosineReplay(HeadReplay[C]):
-    """With a cosine head: what ER-ACE and ER-AML begin with."""
+    """With a cosine head: the base class of ER-ACE and ER-AML."""
 
     def build(self) -> None:
         self.head = CosineHead(self.encoder.width, self.spec.num_classes, self.options.temperature)

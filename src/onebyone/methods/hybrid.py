@@ -1,4 +1,4 @@
-"""Statistics and a network, each with its share of one budget of bytes, that answer together."""
+"""Statistics and a network under one budget of bytes; their scores are added."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from onebyone.methods.replay import MixedReplay, MixedReplayOptions
 from onebyone.methods.warm_up import WarmUpLearner
 from onebyone.options import option
 
-TEMPERATURE = 0.1  # of cosines to class means, as in cosine heads: what makes scores of them that compare with others
+TEMPERATURE = 0.1  # of cosines to class means, as in cosine heads: makes them comparable with log-probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +30,17 @@ class HybridOptions(BudgetOptions, MixedReplayOptions):
     statistics_share: float = option(
         0.8, "share of the budget that goes to statistics; the rest holds samples for the network", low=0.01, high=0.99
     )
-    network_weight: float = option(0.3, "how much the network's scores count beside those of the statistics", low=0)
+    network_weight: float = option(0.3, "weight of the network's scores relative to those of the statistics", low=0)
 
     def divided(self, spec: Spec) -> Self:
-        """The same, with bytes and samples written out: with room for more classes, both stay as they are."""
+        """The same options with ``budget`` and ``memory_samples`` set, so that both stay the same with more classes."""
         options, share = self.budgeted(spec), 1 - self.statistics_share
         one, two = (
             memory.create(self.memory_policy, count, spec.shape, spec.dtype, spec.num_classes).nbytes
             for count in (1, 2)
         )
         row = two - one
-        if not options.memory_samples and share * options.budget < 2 * row:  # one of them is the blank one
+        if not options.memory_samples and share * options.budget < 2 * row:  # one row is the blank row
             raise UsageError(
                 f"budget is {options.budget} bytes, and the samples' share of it holds none; with statistics_share "
                 f"{self.statistics_share} it must be at least {math.ceil(2 * row / share)}"
@@ -52,8 +52,8 @@ class HybridOptions(BudgetOptions, MixedReplayOptions):
 class Hybrid(WarmUpLearner[HybridOptions]):
     """`patch-lda` and `replay` side by side under one budget of bytes; their scores are added.
 
-    Each learns as it would alone. Statistics forget nothing but cannot learn what to look at; a network does, from the
-    samples that are kept for it. Room for more classes is paid for by the statistics, and no sample is given up.
+    Each learns as it would alone. Statistics forget nothing but cannot learn features; a network does, from the samples
+    that are kept for it. Room for more classes reduces the statistics and keeps all samples.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")
@@ -119,13 +119,13 @@ class Hybrid(WarmUpLearner[HybridOptions]):
         return self.together(self.statistics.scores(x, chunk), self.network.scores(x, chunk))
 
     def together(self, statistics: Tensor, network: Tensor) -> Tensor:
-        """[n, C] the scores of both, added: logarithms of probabilities but for a number that all classes share.
+        """[n, C] the sum of both scores, each a log-probability up to a constant per sample.
 
-        How frequent a class was is in the statistics' scores, and is no part of the network's unless ``readout=head``.
-        Where the network has no score, since no sample of a class is left to it, it has no opinion: its mean score.
+        Class frequencies are in the statistics' scores, and in the network's only with ``readout=head``. Where the
+        network has no score, because it has no sample of the class, its mean score is used.
         """
         weight = self.options.network_weight / (TEMPERATURE if self.options.readout == "ncm" else 1)
-        known = network != float("-inf")  # not a number is an opinion: that of a network that has diverged
+        known = network != float("-inf")  # NaN stays NaN: the network has diverged
         mean = network.where(known, 0).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
         return statistics + weight * network.where(known, mean)
 

@@ -30,10 +30,10 @@ class ICaRLOptions(ReplayOptions):
 
 @register("icarl", ICaRLOptions, section="tables 1 and 2, iCaRL")
 class ICaRL(LinearReplay[ICaRLOptions]):
-    """Sigmoid outputs; replayed samples keep what a copy frozen at the last task switch says of them.
+    """Sigmoid outputs; replayed samples are distilled from a copy of the network frozen at the last task switch.
 
-    The only method that has to be told where a task ends. Replay begins with the second task, unless all of the memory
-    is replayed from.
+    The only method that must be told where a task ends. Replay begins with the second task, unless
+    ``replay_from=all``.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")

@@ -22,13 +22,13 @@ C = TypeVar("C", bound=Checked)  # the options of a method
 class Learner(nn.Module, ABC, Generic[C]):
     """Learns from batches and answers at any time: ``observe(x, y)`` and ``scores(x)``.
 
-    All it is lies in ``state_dict()``: weights, memory, class counts, step number, state of its random generator.
-    Loading that dictionary into a new learner of the same making and going on gives the same bits.
+    ``state_dict()`` is its complete state: weights, memory, class counts, step number, state of its random generator.
+    A new learner with the same options that loads it continues bit for bit.
 
-    Inside ``observe`` no value of a tensor is ever looked at, so that it can be captured as a graph.
+    Inside ``observe`` no value of a tensor is read, so that a step can be captured as a CUDA graph.
     """
 
-    needs_boundaries: ClassVar[bool] = False  # whether the run has to say where a task ends
+    needs_boundaries: ClassVar[bool] = False  # whether it must be told where a task ends
     stream: ClassVar[Literal["disjoint", "iid"]] = "disjoint"  # the order of samples it is meant for
 
     counts: Tensor
@@ -49,7 +49,7 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     @abstractmethod
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
-        """Learn from one batch, [n, *shape] and [n] on the learner's device; gives its loss."""
+        """Learn from one batch, [n, *shape] and [n] on the learner's device. Returns the loss, a scalar."""
 
     def repeat(self, x: Tensor, y: Tensor) -> Tensor:
         """Train again on samples that were observed before; nothing is counted or kept a second time.
@@ -63,35 +63,35 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     @abstractmethod
     def features(self, x: Tensor) -> Tensor:
-        """[n, *shape] samples as they are stored -> [n, d] what the class scores are made from."""
+        """[n, *shape] samples as they are stored -> [n, d] the features that class scores are computed from."""
 
     @abstractmethod
     def readout(self) -> Callable[[Tensor], Tensor]:
-        """What turns features [n, d] into class scores [n, C] at this moment."""
+        """A function from features [n, d] to class scores [n, C], for the current state."""
 
     def end_task(self) -> None:
-        """Told after the last batch of each task, to methods with ``needs_boundaries`` only."""
+        """Called after the last batch of each task, for methods with ``needs_boundaries`` only."""
 
     def take_over(self, old: Self) -> None:
-        """Go on as ``old``, one of the same making with room for fewer classes.
+        """Continue as ``old``, a learner with the same options and room for fewer classes.
 
-        Every tensor of its state is laid into the leading corner of this one's, so that no method has to know of it.
+        Every tensor of its state is copied to the leading corner of this one's, which works for most methods.
         """
         state = self.state_dict()
         for name, tensor in old.state_dict().items():
             state[name][tuple(slice(size) for size in tensor.shape)] = tensor
-        self.load_state_dict(state)  # what was written above is all there but the generator, which is no tensor
+        self.load_state_dict(state)  # for the generator; the tensors were written above
 
     def answering_copy(self) -> Self:
         """A copy that answers as this one does now, and is not meant to learn: for export."""
         return deepcopy(self).eval().requires_grad_(False)
 
     def sample_counts(self) -> list[Tensor]:
-        """The numbers of samples in its state, for those who check a state from elsewhere."""
+        """The counts of samples in its state, to validate a state from a file."""
         return [self.counts]
 
     def kept_labels(self) -> list[Tensor]:
-        """The classes of all samples in its state, for the same purpose."""
+        """The labels of all samples in its state, for the same purpose."""
         return []
 
     @property
@@ -101,12 +101,12 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     @property
     def generators(self) -> list[torch.Generator]:
-        """Its own, and those of the learners it is made of, if any."""
+        """Its own, and those of learners that are parts of it."""
         return [part.generator for part in self.modules() if isinstance(part, Learner)]
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of all that is kept of the samples themselves, beyond a network."""
+        """Bytes of replay memory or statistics; 0 if it keeps neither."""
         return 0
 
     @property
@@ -115,7 +115,7 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     @property
     def observed(self) -> Tensor:
-        """[C] the classes seen so far, those of the batch being learnt included."""
+        """[C] the classes seen so far, including those of the current batch."""
         return self.counts > 0
 
     @torch.no_grad()
@@ -158,16 +158,16 @@ class Learner(nn.Module, ABC, Generic[C]):
         return self.__dict__ | {"_reused": None}
 
     def scaled(self, x: Tensor) -> Tensor:
-        """Samples as numbers to compute with: bytes in [-1, 1], numbers as they are."""
+        """Samples as numbers: bytes scaled to [-1, 1], other numbers unchanged."""
         return x * (2 / 255) - 1 if x.dtype == torch.uint8 else x
 
     def count(self, y: Tensor) -> None:
-        """Note that these classes have been seen; the first thing a step does."""
+        """Count the samples of a batch and the step. Call it first in ``observe``."""
         self.counts.index_add_(0, y, torch.ones_like(y))
         self.steps += 1
 
     def in_batch(self, y: Tensor) -> Tensor:
-        """[C] the classes of a batch."""
+        """[C] true for the classes of a batch."""
         return self.one_hot(y).any(0)
 
     def one_hot(self, y: Tensor) -> Tensor:

@@ -30,7 +30,8 @@ class MIROptions(ReplayOptions):
 class MIR(LinearReplay[MIROptions]):
     """ER that replays the samples whose loss a step on the incoming batch alone would raise most.
 
-    The virtual step and the two looks at the candidates leave the BatchNorm statistics alone.
+    The virtual step and both evaluations of the candidates do not change the BatchNorm statistics. The virtual step
+    uses plain cross-entropy, also if ``incoming_loss`` is overridden.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")
@@ -51,7 +52,7 @@ class MIR(LinearReplay[MIROptions]):
         network = nn.Sequential(self.encoder, self.head)
 
         def losses(weights: dict[str, Tensor], view: Tensor, y: Tensor) -> Tensor:
-            buffers = copies(dict(network.named_buffers()))  # anew each time: an encoder may scale by what it has seen
+            buffers = copies(dict(network.named_buffers()))  # copied each time: an encoder may update its statistics
             return F.cross_entropy(functional_call(network, (weights, buffers), (view,)), y, reduction="none")
 
         trained = {name: value for name, value in network.named_parameters() if value.requires_grad}  # some are frozen
@@ -61,13 +62,13 @@ class MIR(LinearReplay[MIROptions]):
         with torch.no_grad():
             rate = self.options.learning_rate * self.options.incoming_weight
             stepped = torch._foreach_sub(list(now.values()), list(gradients), alpha=rate)
-            view = self.view(self.stand_in(rows, incoming).x, augment=False)
+            view = self.view(self.fill_missing(rows, incoming).x, augment=False)
             before, after = (losses(weights, view, rows.y) for weights in (now, dict(zip(now, stepped, strict=True))))
         return after - before
 
 
 def copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Copies that may be written to; made together, as each by itself would be a kernel.
+    """Copies that may be written to, made together: one kernel per dtype instead of one per tensor.
 
     >>> copies({"a": torch.tensor(1), "b": torch.tensor(0.5)})
     {'a': tensor(1), 'b': tensor(0.5000)}

@@ -18,11 +18,11 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 
 class NetworkLearner(Learner[O]):
-    """A learner with a network, trained by plain SGD, which keeps nothing between steps."""
+    """A learner with a network, trained by plain SGD without momentum."""
 
     def __init__(self, options: O, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
         super().__init__(options, spec, seed, device)
-        with seeded(seed, "weights"):  # drawn on the CPU: the same first weights on every device
+        with seeded(seed, "weights"):  # drawn on the CPU: the same initial weights on every device
             self.encoder = nets.create(options.encoder, spec.shape)
             self.build()
         self.to(device)
@@ -30,20 +30,20 @@ class NetworkLearner(Learner[O]):
         if self.channels_last:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
-        # torch makes no optimizer of nothing, which is what a method without weights on a frozen encoder trains.
+        # torch refuses an optimizer without parameters, as with a frozen encoder and a method without weights.
         self.optimizer = torch.optim.SGD(trained, options.learning_rate, foreach=True) if trained else None
 
     @abstractmethod
     def build(self) -> None:
-        """Make what stands on the encoder. Called once, inside the seeded part of the constructor."""
+        """Create the modules on top of ``self.encoder``. Called once, while torch's generator is seeded."""
 
     def embed(self, view: Tensor) -> Tensor:
-        """[n, *shape] views -> [n, d] features: those of the encoder, unless a method puts more on top."""
+        """[n, *shape] views -> [n, d] features of the encoder; override it to add a projector."""
         return self.encoder(view)
 
     def features(self, x: Tensor) -> Tensor:
         view = self.view(x, augment=False)
-        if view.is_cuda and view.dim() == 4:  # unlike the few of a step, many at once are faster so, by a quarter
+        if view.is_cuda and view.dim() == 4:  # large batches are a quarter faster in this layout, small ones are not
             view = view.contiguous(memory_format=torch.channels_last)
         return self.embed(view)
 
@@ -58,7 +58,7 @@ class NetworkLearner(Learner[O]):
 
     def descend(self, loss: Tensor) -> None:
         """One step of SGD."""
-        assert self.optimizer is not None, "all weights are frozen, so there is nothing to descend with"
+        assert self.optimizer is not None, "all weights are frozen, so there is nothing to train"
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()

@@ -13,28 +13,26 @@ from onebyone.options import Checked, option
 
 @dataclass(frozen=True, kw_only=True)
 class Options(Checked):
-    """What every method with a network can be told."""
+    """Options of every method with a network."""
 
     learning_rate: float = option(0.1, "step size of plain SGD (paper: 0.1)", above=0)
     encoder: str | Encoder = option(
         "auto", "network: resnet18, conv, mlp, timm:NAME (pretrained), or auto (by the shape of the samples)"
     )
     augment: bool = option(True, "crop and flip images, incoming and replayed (paper: yes)")
-    channels_last: bool = option(
-        True, "memory layout of convolutions on a CPU: faster there (not on a GPU, where it is not used)"
-    )
+    channels_last: bool = option(True, "memory layout of convolutions: faster on a CPU; not used on a GPU")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayOptions(Options):
-    """What every method with a memory can be told."""
+    """Options of every method with a replay memory."""
 
     memory_per_class: int = option(20, "M: the memory holds M x (number of classes) samples", low=1)
-    memory_samples: int = option(0, "room for so many samples in all; 0: memory_per_class x number of classes", low=0)
+    memory_samples: int = option(0, "samples in the memory; 0: memory_per_class x number of classes", low=0)
     memory_policy: Policy = option("reservoir", "which samples are kept: reservoir, or balanced between classes")
-    replay_size: int = option(10, "samples replayed a step (paper: 10)", low=1)
+    replay_size: int = option(10, "samples replayed per step (paper: 10)", low=1)
     replay_from: Literal["all", "others"] = option(
-        "all", "replay from all of the memory, or only other classes than the incoming ones"
+        "all", "replay from the whole memory, or only from classes that are not in the incoming batch"
     )
     passes: Literal["separate", "joint"] = option(
         "separate", "incoming and replayed samples in separate forward passes (paper), or in one joint pass"
@@ -48,11 +46,11 @@ class ReplayOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetOptions(Checked):
-    """What every method that divides a number of bytes by itself can be told."""
+    """Options of every method that divides a budget of bytes itself."""
 
     memory_per_class: int = option(20, "M: the budget is the bytes of M x (number of classes) samples", low=1)
-    budget: int = option(0, "bytes of all that is kept; 0: as memory_per_class says", low=0)
+    budget: int = option(0, "bytes of everything that is kept; 0: as memory_per_class says", low=0)
 
     def budgeted(self, spec: Spec) -> Self:
-        """The same, with the bytes written out; a learner that gets room for more classes keeps them."""
+        """The same options with ``budget`` set, so that it stays the same with room for more classes."""
         return replace(self, budget=self.budget or self.memory_per_class * spec.num_classes * spec.sample_bytes)

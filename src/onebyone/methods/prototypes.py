@@ -17,7 +17,7 @@ from onebyone.options import option
 @dataclass(frozen=True, kw_only=True)
 class PrototypeOptions(ReplayOptions):
     temperature: float = option(0.1, "of sim in all equations (the paper does not print it)", above=0)
-    projector: Literal["none", "linear", "mlp"] = option("linear", "g: what stands between features and prototypes")
+    projector: Literal["none", "linear", "mlp"] = option("linear", "g: the projector between features and prototypes")
     projection: int = option(128, "dimensions after the projector", low=1)
     hidden: int = option(512, "hidden units of an mlp projector", low=1)
     replay_reduction: Reduction = option(

@@ -1,4 +1,4 @@
-"""Replay done right: what experience replay lacks with one class at a time, each ingredient an option."""
+"""Experience replay improved for one class at a time; each improvement is an option."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from onebyone.methods.registry import register
 from onebyone.methods.replay_learner import Encoded
 from onebyone.options import option
 
-RECENT = 0.99  # what is kept a step of how often each class was shown
-RARE = 0.01  # of what is shown: a class with less, and no sample in the memory, is gone
+RECENT = 0.99  # decay per step of the share of each class in recent steps
+RARE = 0.01  # a class with a smaller recent share and no sample in the memory is gone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,20 +30,20 @@ class MixedReplayOptions(ReplayOptions):
     )
     average: float = option(
         0.99,
-        "answers come from averaged weights, which keep this share of themselves a step; 0: none, 1: their plain mean",
+        "decay per step of the averaged weights that answer; 0: no average, 1: the plain mean of all steps",
         low=0,
         high=1,
     )
     readout: Literal["head", "ncm", "adjusted"] = option(  # type: ignore[assignment]
         "ncm",
-        "answer by the nearest class mean of the memory, by the head, or by the head less what it owes to how often a "
-        "class was shown of late",
+        "answer by the nearest class mean of the memory, by the head, or by the head minus the log share of each class "
+        "in recent steps",
     )
 
 
 @register("replay", MixedReplayOptions)
 class MixedReplay(LinearReplay[MixedReplayOptions]):
-    """Experience replay with a mixed batch, averaged weights, a balanced memory and class means as its answer.
+    """Experience replay with a mixed batch, averaged weights, a balanced memory and class means as readout.
 
     With ``learning_rate=0.1 memory_policy=reservoir passes=separate average=0 readout=head`` every step and every
     answer is that of ER with its default options.
@@ -59,7 +59,7 @@ class MixedReplay(LinearReplay[MixedReplayOptions]):
     def build(self) -> None:
         super().build()
         self.averaged = deepcopy(nn.Sequential(self.encoder, self.head)).requires_grad_(False)
-        self.register_buffer("shown", torch.zeros(self.spec.num_classes))  # share of each class in the steps of late
+        self.register_buffer("shown", torch.zeros(self.spec.num_classes))  # share of each class in recent steps
 
     def embed(self, view: Tensor) -> Tensor:
         features: Tensor = (self.encoder if self.training else self.averaged[0])(view)
@@ -75,8 +75,8 @@ class MixedReplay(LinearReplay[MixedReplayOptions]):
         then = [*self.averaged.parameters(), *self.averaged[0].buffers()]
         numbers = [(old, new) for old, new in zip(then, now, strict=True) if new.is_floating_point()]
         average = [old for old, _ in numbers]
-        # Of few steps it is their plain mean: the random weights it began with are none of them. (torch's own average
-        # wants a number here, and the number of steps is a tensor.)
+        # In the first steps it is the plain mean, without the initial random weights. (torch's own average needs a
+        # plain number here, and the number of steps is a tensor.)
         rate = (1 / self.steps).clamp(min=1 - self.options.average)
         torch._foreach_mul_(average, 1 - rate)
         torch._foreach_add_(average, torch._foreach_mul([new for _, new in numbers], rate))
@@ -88,8 +88,8 @@ class MixedReplay(LinearReplay[MixedReplayOptions]):
         if self.options.readout != "adjusted":
             return super().readout()
         prior = self.shown.clamp(min=1e-6).log()
-        # A class that is gone is not shown, and the less it is shown the more it would be given, without end. As with
-        # class means it is no answer. (One that comes in may not be in a reservoir yet.)
+        # The recent share of a class that is gone falls towards zero, which would raise its score without bound. As
+        # with class means it is no answer. (An incoming class may not be in a reservoir yet.)
         kept = (self.one_hot(self.memory.y[:-1]) & self.memory.filled[:, None]).any(0)
         gone = ~kept & (self.shown < RARE)
         return lambda features: (self.logits(features) - prior).masked_fill(gone, float("-inf"))

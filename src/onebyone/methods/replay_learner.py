@@ -32,9 +32,9 @@ class Encoded(Rows):
 
 
 class ReplayLearner(NetworkLearner[R]):
-    """A learner with a memory: a loss on the incoming samples, a loss on the replayed ones, one step for both."""
+    """A learner with a memory: one loss on incoming samples, one on replayed samples, one SGD step on their sum."""
 
-    extra_fields: ClassVar[tuple[str, ...]] = ()  # what is kept with a sample: [C] numbers each
+    extra_fields: ClassVar[tuple[str, ...]] = ()  # further fields stored with a sample: [C] numbers each
 
     def __init__(self, options: R, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
         super().__init__(options, spec, seed, device)
@@ -59,10 +59,10 @@ class ReplayLearner(NetworkLearner[R]):
 
     def take_over(self, old: Self) -> None:
         had, has = old.memory.capacity, self.memory.capacity
-        if had != has:  # rows that were never written would pass for samples once the old memory was full
+        if had != has:  # new rows would count as filled once the old memory was full
             raise UsageError(
-                f"room for more classes would make a memory of {had} samples one of {has}, which no rule fills fairly; "
-                "give memory_samples, which does not hang on the number of classes"
+                f"room for more classes would change the memory from {had} to {has} samples, which no policy can fill "
+                "fairly; give memory_samples, which does not depend on the number of classes"
             )
         super().take_over(old)
 
@@ -80,7 +80,7 @@ class ReplayLearner(NetworkLearner[R]):
     def train_step(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """One SGD step on incoming and replayed samples: its loss, and the further fields to store with ``x``."""
         incoming = Rows(x, y, torch.ones(len(y), device=x.device))
-        batches = [incoming, *(self.stand_in(rows, incoming) for rows in self.draw(incoming))]
+        batches = [incoming, *(self.fill_missing(rows, incoming) for rows in self.draw(incoming))]
         sizes = [len(batch.y) for batch in batches]
         views = self.view(torch.cat([batch.x for batch in batches]))
         features = self.encode(views, sizes)
@@ -97,7 +97,7 @@ class ReplayLearner(NetworkLearner[R]):
         return loss.detach(), kept
 
     def draw(self, incoming: Rows) -> tuple[Rows, ...]:
-        """The samples to replay: first those of the replay loss, then any others the method asks for."""
+        """Draw from the memory: first the samples of the replay loss, then any others the method needs."""
         return (self.memory.sample(self.options.replay_size, self.generator, self.allowed(incoming)),)
 
     @abstractmethod
@@ -109,41 +109,41 @@ class ReplayLearner(NetworkLearner[R]):
         """The loss on the replayed samples, given the incoming ones and any others that ``draw`` returned."""
 
     def after_update(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> None:
-        """What happens between the step and the writing of the memory; nothing for most."""
+        """Called after the SGD step and before the memory is written; does nothing by default."""
 
     def keep(self, incoming: Encoded) -> dict[str, Tensor]:
-        """The further fields to store with the incoming samples, as they are before the step."""
+        """The ``extra_fields`` to store with the incoming samples, computed before the step."""
         return {}
 
     @abstractmethod
     def logits(self, features: Tensor) -> Tensor:
-        """[n, d] features -> [n, C] the class scores that training shapes."""
+        """[n, d] features -> [n, C] class scores."""
 
     def allowed(self, incoming: Rows) -> Tensor | None:
-        """[capacity] the rows that may be replayed; None for all."""
+        """[capacity] which rows of the memory may be replayed; None for all."""
         if self.options.replay_from == "all":
             return None
         return ~self.in_batch(incoming.y)[self.memory.y[:-1]]
 
-    def stand_in(self, rows: Rows, incoming: Rows) -> Rows:
-        """The same rows, with incoming samples in the place of missing ones; they still weigh nothing.
+    def fill_missing(self, rows: Rows, incoming: Rows) -> Rows:
+        """Replace missing rows by incoming samples; their weight stays zero.
 
-        A missing row could as well be blank, but for BatchNorm, whose statistics see every row of a batch.
+        Blank rows would do, except for BatchNorm, whose statistics include every row of a batch.
         """
         x, y = incoming.x, incoming.y
         if len(rows.y) != len(y):
             index = torch.arange(len(rows.y), device=y.device) % len(y)
             x, y = x[index], y[index]
-        there = rows.weight > 0
-        x = rows.x.where(there.reshape(-1, *[1] * (x.dim() - 1)), x)
-        return Rows(x, rows.y.where(there, y), rows.weight, rows.extra)
+        stored = rows.weight > 0
+        x = rows.x.where(stored.reshape(-1, *[1] * (x.dim() - 1)), x)
+        return Rows(x, rows.y.where(stored, y), rows.weight, rows.extra)
 
     def encode(self, views: Tensor, sizes: list[int]) -> tuple[Tensor, ...]:
-        """Features of each part of the views: by a forward pass each, or by one for all together."""
+        """Features of each part of the views, by one forward pass per part or by one for all."""
         separate = self.options.passes == "separate"
         if separate and not self.encoder.one_pass:
             return tuple(self.embed(part) for part in views.split(sizes))
-        with separate_batches(sizes if separate else ()):  # one pass either way, but for what BatchNorm sees
+        with separate_batches(sizes if separate else ()):  # one pass either way; only BatchNorm differs
             features: tuple[Tensor, ...] = self.embed(views).split(sizes)
         return features
 
@@ -154,7 +154,7 @@ class ReplayLearner(NetworkLearner[R]):
         return lambda features: cosine(features, means, 1.0).masked_fill(~present, float("-inf"))
 
     def memory_means(self) -> tuple[Tensor, Tensor]:
-        """[C, d] the mean direction of each class in the memory, and [C] which classes are there."""
+        """[C, d] the mean direction of each class in the memory, and [C] which classes have samples."""
         rows = self.memory.everything()
         parts = [unit(self.embed(self.view(x, augment=False))) for x in rows.x.split(self.spec.chunk)]
         return class_means(torch.cat(parts), self.one_hot(rows.y), rows.weight)

@@ -34,10 +34,10 @@ class SupBYOLOptions(PrototypeOptions):
 
 @register("supbyol", SupBYOLOptions, section="section 2.1, equations 1 and 2")
 class SupBYOL(PrototypeReplay[SupBYOLOptions]):
-    """Incoming samples predict what a slowly moving target network makes of others of their class.
+    """Incoming samples predict the output of a slowly moving target network for other samples of their class.
 
-    No negatives: a class is learnt by itself (equation 1), classes meet only in the replay (equation 2). A sample alone
-    of its class in the batch is its own positive, as in BYOL.
+    No negatives: a class is learnt by itself (equation 1), and classes are compared only in the replay (equation 2).
+    The only sample of its class in a batch is its own positive, as in BYOL.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")
@@ -62,17 +62,19 @@ class SupBYOL(PrototypeReplay[SupBYOLOptions]):
         else:
             partners, positive = self.view(self.partners(incoming).x), own
         with torch.no_grad():
-            joint = self.options.passes == "joint"  # with the replayed ones, as the online network saw them
+            joint = self.options.passes == "joint"  # together with the replayed ones, as in the online network
             views = torch.cat([partners, drawn[0].view]) if joint else partners
             target = self.target(views)[: len(partners)]
         return byol(self.unit(prediction), self.unit(target), positive)
 
     def partners(self, incoming: Rows) -> Rows:
-        """Another sample of its class for each, or itself where there is none (in another view, as in BYOL)."""
+        """For each sample another one of its class, or itself if there is none (in another view, as in BYOL)."""
         same = incoming.y[:, None] == torch.cat([self.memory.y[:-1], incoming.y])
-        return self.stand_in(draw_partners(self.memory, incoming, same, self.generator), incoming)
+        return self.fill_missing(draw_partners(self.memory, incoming, same, self.generator), incoming)
 
     def after_update(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> None:
         online = [*self.encoder.parameters(), *self.projector.parameters()]
-        follow = get_ema_multi_avg_fn(self.options.target_momentum)  # a closure: kept, it would be in the way of pickle
+        follow = get_ema_multi_avg_fn(
+            self.options.target_momentum
+        )  # a closure, which could not be pickled with the learner
         follow(list(self.target.parameters()), online, 0)

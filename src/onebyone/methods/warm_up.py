@@ -14,7 +14,7 @@ C = TypeVar("C", bound=Checked)
 class WarmUpLearner(Learner[C]):
     """A learner that may have to wait for some samples before it can use them."""
 
-    warm_up: int = 0  # samples before the first step that is like all later ones; with any, no step is captured
+    warm_up: int = 0  # samples before the first captured step; a learner with any is never captured
 
     @abstractmethod
     def ready(self) -> Self:
