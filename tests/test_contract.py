@@ -40,7 +40,7 @@ def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
         registry.register(learner.__name__, options)(learner)
 
 
-LOOKS = "observe looks at a value, or at a shape that depends on one (aten."
+LOOKS = "observe reads a value, or a shape that depends on one (aten."
 
 
 @broken(LOOKS)
@@ -71,10 +71,10 @@ class Unique(ER):
 
 
 @pytest.mark.parametrize("learner", [Item, Branch, Mask, Unique])
-@pytest.mark.parametrize("rule", [rules.shapes_are_static, rules.no_value_is_looked_at])
-def test_a_step_that_looks_is_caught_in_both_ways(learner: type[Any], rule: Callable[..., None]) -> None:
+@pytest.mark.parametrize("rule", [rules.shapes_are_static, rules.no_value_is_read])
+def test_a_step_that_reads_a_value_is_caught_in_both_ways(learner: type[Any], rule: Callable[..., None]) -> None:
     """By shapes alone, and by the watch on real tensors, on which it runs otherwise."""
-    with pytest.raises(BrokenContract, match="looks at a value"):
+    with pytest.raises(BrokenContract, match="reads a value"):
         rule(Method(learner.__name__), "full")
 
 
@@ -120,7 +120,7 @@ class Unseeded(ER):
         nn.init.normal_(self.head.weight, std=0.01, generator=fresh)  # type: ignore[arg-type]
 
 
-@broken("the loss is nan; see what divides by zero")
+@broken("the loss is nan; look for a division")
 class Spread(ER):
     """A batch of one has no spread."""
 
@@ -148,7 +148,7 @@ class Greedy(ER):
         self.options = options
 
 
-@broken("the memory was offered 5 samples of 10; call self.memory.add once a step, with all of them")
+@broken("the memory was offered 5 samples of 10; call self.memory.add once per step, with all of them")
 class Picky(ER):
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
         add = self.memory.add
@@ -187,13 +187,13 @@ class Lazy(FineTune):
         return torch.zeros(())
 
 
-@broken("% of others apart, and guessing does 50 %; see that observe calls self.descend(loss)")
+@broken("% of others right, and guessing does 50 %; see that observe calls self.descend(loss)")
 class Backwards(FineTune):
     def descend(self, loss: Tensor) -> None:
         super().descend(-loss.tanh())
 
 
-@broken("it has an end_task, which nobody will call; set needs_boundaries = True")
+@broken("it has an end_task, which is never called; set needs_boundaries = True")
 class Unasked(ER):
     def end_task(self) -> None:
         self.ended = True
@@ -243,7 +243,7 @@ class TooFew(FineTune):
         return super().scores(x, chunk)[:, :9]
 
 
-@broken("a score is not a number; see what divides by zero in readout")
+@broken("a score is not a number; look for a division by zero in readout")
 class NotANumber(FineTune):
     def readout(self) -> Readout:
         return lambda features: self.head(features).mul(0) / 0

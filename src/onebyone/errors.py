@@ -1,4 +1,4 @@
-"""The one exception for what a user can mend: bad options, bad data, a folder of another run.
+"""The one exception for errors that a user can fix: bad options, bad data, a folder of another run.
 
 Its message is one sentence that says what was wrong, what was expected and what to do; the command line
 prints it and exits with 2.
@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 
 class UsageError(ValueError):
-    """Something the caller can mend.
+    """Something the caller can fix.
 
     >>> raise UsageError("memory_per_class is 0; it must be at least 1")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""Options as frozen dataclasses: each field has a type, a default, a sentence, and bounds that are checked."""
+"""Options as frozen dataclasses: each field has a type, a default, a description, and bounds that are checked."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 def option(
     default: T, help: str, *, low: float | None = None, above: float | None = None, high: float | None = None
 ) -> T:
-    """A field with a default, the sentence that documents it, and the bounds a number must keep."""
+    """A field with a default, a description, and bounds: at least ``low``, more than ``above``, at most ``high``."""
     metadata = {"help": help, "low": low, "above": above, "high": high}
     return field(default=default, metadata=metadata)  # type: ignore[no-any-return, call-overload, unused-ignore]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Checked:
-    """A base for options: wrong values are refused when the object is made, in one sentence.
+    """A base for options: a wrong value raises a ``UsageError`` when the object is created.
 
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Sizes(Checked):
@@ -42,7 +42,7 @@ class Checked:
 
 
 def parse(kind: type[T], texts: Mapping[str, str], what: str = "option") -> T:
-    """Make options of ``kind`` from texts, as the command line gets them.
+    """Options of type ``kind`` from strings, as the command line gets them; wrong ones raise a ``UsageError``.
 
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Sizes(Checked):
@@ -64,7 +64,7 @@ def parse(kind: type[T], texts: Mapping[str, str], what: str = "option") -> T:
 
 
 def describe(kind: type[Any]) -> list[tuple[str, str, str, str]]:
-    """Name, type, default and sentence of every field, for people."""
+    """Name, type, default and description of every field, to be printed."""
     hints = get_type_hints(kind)
     return [
         (item.name, _type_name(hints[item.name]), _show(item.default), item.metadata.get("help", ""))
@@ -131,7 +131,7 @@ def _show(value: Any) -> str:
 
 
 def number_of_bytes(size: str, name: str) -> int:
-    """What a size such as ``3MB`` means; ``name`` is that of the option.
+    """The number of bytes that a size such as ``3MB`` stands for; ``name`` is used in error messages.
 
     >>> number_of_bytes("1.5 MB", "memory")
     1500000

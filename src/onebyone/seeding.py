@@ -1,4 +1,4 @@
-"""One seed a run, one generator a purpose: streams, first weights and learners never share a random source."""
+"""One seed per run, one generator per purpose: streams, initial weights and learners never share a random source."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def derive(seed: int, purpose: str) -> int:
-    """A seed of its own for each purpose, so that two of them with one run seed draw unrelated numbers.
+    """A seed for one purpose, so that two purposes of the same run draw unrelated numbers.
 
     >>> derive(0, "stream") == derive(0, "stream"), derive(0, "stream") == derive(0, "learner")
     (True, False)
@@ -21,15 +21,15 @@ def derive(seed: int, purpose: str) -> int:
 def generator(seed: int, purpose: str, device: torch.device | str = "cpu") -> torch.Generator:
     """A generator on ``device`` for one purpose of the run with this seed.
 
-    The device ``meta``, on which tensors have shapes but no values, has none: there a CPU's stands in.
+    The device ``meta``, on which tensors have shapes but no values, has no generators; it gets one of the CPU.
     """
-    place = "cpu" if torch.device(device).type == "meta" else device
-    return torch.Generator(place).manual_seed(derive(seed, purpose))
+    source = "cpu" if torch.device(device).type == "meta" else device
+    return torch.Generator(source).manual_seed(derive(seed, purpose))
 
 
 @contextmanager
 def seeded(seed: int, purpose: str) -> Iterator[None]:
-    """Inside, torch's global CPU generator is seeded (layers draw their first weights from it); after, it is as before.
+    """Inside, torch's global CPU generator is seeded, for initial weights of layers; after, its state is as before.
 
     >>> before = torch.get_rng_state()
     >>> with seeded(0, "weights"):

@@ -1,4 +1,4 @@
-"""The contract of a learner as a function: what is wrong with a method is said in words."""
+"""The contract of a learner as a function: it raises one sentence that says what is wrong with a method."""
 
 from onebyone.testing.contract import check_learner, checks, thorough_checks
 from onebyone.testing.words import BrokenContract

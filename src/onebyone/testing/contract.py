@@ -1,4 +1,4 @@
-"""All rules, with all options, on all streams."""
+"""Which rules are checked, with which options and streams."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_learner(learner: str | type[AnyLearner], *, thorough: bool = False) ->
 
 
 def checks(learner: str | type[AnyLearner]) -> Iterator[tuple[str, Check]]:
-    """The checks of :func:`check_learner` with their titles, to be run one by one; what says most comes first.
+    """The checks of :func:`check_learner` with their titles, to be run one by one; the most informative come first.
 
     >>> dict(checks("finetune"))["boundaries"]()
     """
@@ -83,11 +83,11 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     yield rules.random_numbers_are_its_own, "random numbers", {}
     yield rules.something_is_learnt, "learning", {}
     main = [options for options in ({}, {"memory_policy": "balanced", "passes": "joint"}) if subject.has(options)]
-    recorded = not warm_up_samples(subject.make())  # a learner whose first steps are of another kind is never recorded
+    recorded = not warm_up_samples(subject.make())  # a learner with a warm-up is never captured
     for options in main:
         for fill in rules.FILLS if recorded else ():
             yield rules.shapes_are_static, f"shapes, memory {fill}", options, fill
-            yield rules.no_value_is_looked_at, f"values, memory {fill}", options, fill
+            yield rules.no_value_is_read, f"values, memory {fill}", options, fill
         for how in ("state_dict", "copy", "seed"):
             yield rules.the_state_is_all, f"going on, same {how}", options, how
         yield rules.answers_change_nothing, "answering", options
@@ -97,7 +97,7 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     for options in pairs(kind):
         if recorded:
             yield rules.shapes_are_static, "shapes, memory full", options, "full"
-            yield rules.no_value_is_looked_at, "values, memory full", options, "full"
+            yield rules.no_value_is_read, "values, memory full", options, "full"
         yield rules.the_state_is_all, "going on, same state_dict", options, "state_dict"
         yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
     for options in bounds(kind):
@@ -111,7 +111,7 @@ def _thorough_plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     for options in [*variations(kind), *joined(kind)]:
         if recorded:
             yield rules.shapes_are_static, "shapes, memory full", options, "full"
-            yield rules.no_value_is_looked_at, "values, memory full", options, "full"
+            yield rules.no_value_is_read, "values, memory full", options, "full"
     for options in variations(kind)[1:]:
         yield rules.the_state_is_all, "going on, same state_dict", options, "state_dict"
     for options in [*variations(kind)[1:], *joined(kind), *bounds(kind)]:

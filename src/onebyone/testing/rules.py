@@ -1,4 +1,4 @@
-"""The rules: each is a function of a method that says what is wrong with it."""
+"""The rules: each is a function that raises what is wrong with a method."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from onebyone.methods.registry import AnyLearner
 from onebyone.options import Checked, parse
 from onebyone.testing.situations import Method, Situation, Tasks, few, tasks_of
 from onebyone.testing.steps import answer, learn, observe, require_same, state
-from onebyone.testing.watch import NoLooking, looks
+from onebyone.testing.watch import NoValueReads, reads_a_value
 from onebyone.testing.words import require
 
-# What can be seen without a step.
+# Checks without a step.
 
 
 def options_are_a_dataclass(subject: Method) -> None:
@@ -55,11 +55,11 @@ def boundaries_are_asked_for(subject: Method) -> None:
     told = learner.end_task is not Learner.end_task
     require(
         learner.needs_boundaries or not told,
-        "it has an end_task, which nobody will call; set needs_boundaries = True, or do without",
+        "it has an end_task, which is never called; set needs_boundaries = True, or remove it",
     )
     require(
         told or not learner.needs_boundaries,
-        "it sets needs_boundaries and has no end_task; write one, or do not ask for boundaries",
+        "it sets needs_boundaries and has no end_task; write one, or remove needs_boundaries",
     )
 
 
@@ -67,7 +67,7 @@ def nothing_seen_is_no_answer(subject: Method) -> None:
     answer(subject.make(), few().test_x)
 
 
-# What it learns from.
+# Data and streams.
 
 
 def digits_are_met(subject: Method, classes_per_task: int) -> None:
@@ -81,14 +81,14 @@ def situation_is_met(subject: Method, situation: Situation) -> None:
     try:
         learner = subject.make(situation.spec)
     except UsageError:
-        return  # what it cannot do, it may refuse
+        return  # it may refuse data that it cannot learn
     tasks = situation.tasks()
     learn(learner, tasks)
     answer(learner, torch.cat([x for task in tasks for x, _ in task]))
 
 
 def something_is_learnt(subject: Method) -> None:
-    """Two digits, shuffled, are told apart better than by guessing."""
+    """Two digits, shuffled, are classified better than by guessing."""
     digits = load("digits")
     order = torch.cat(list(streams.iid(digits.train_y, 10, 10)))
     order = order[digits.train_y[order] < 2]
@@ -105,7 +105,7 @@ def something_is_learnt(subject: Method) -> None:
     right = float((learner.predict(digits.test_x[asked]) == digits.test_y[asked]).float().mean())
     require(
         right > 0.75,
-        f"after {len(order)} shuffled samples of two digits it tells {100 * right:.0f} % of others apart, and guessing "
+        f"after {len(order)} shuffled samples of two digits it gets {100 * right:.0f} % of others right, and guessing "
         "does 50 %; see that observe calls self.descend(loss) and that readout uses what is trained",
     )
 
@@ -123,14 +123,14 @@ def shapes_are_static(subject: Method, fill: str) -> None:
         with shapes_only(learner) as copy:
             loss = copy.observe(*blank_batch(copy, 10))
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
-        raise looks(error.func) from error
+        raise reads_a_value(error.func) from error
     require(loss.shape == (), f"observe gives a loss of the shape {tuple(loss.shape)}; it must be one number")
     require_same(before, state(learner), "a step of a copy changes the learner", "share no tensor between learners")
 
 
-def no_value_is_looked_at(subject: Method, fill: str) -> None:
+def no_value_is_read(subject: Method, fill: str) -> None:
     learner = _filled(subject, fill)
-    with NoLooking():  # type: ignore[no-untyped-call]
+    with NoValueReads():  # type: ignore[no-untyped-call]
         learner.observe(few().train_x[::12], few().train_y[::12])
 
 
@@ -144,7 +144,7 @@ def _filled(subject: Method, fill: str) -> AnyLearner:
     return learner
 
 
-# One random source, and a state that is all there is.
+# One random source, and a complete state.
 
 
 def random_numbers_are_its_own(subject: Method) -> None:
@@ -183,7 +183,7 @@ def the_state_is_all(subject: Method, how: Literal["state_dict", "copy", "seed"]
             other, problem = deepcopy(learner), "a copy differs"
         case "seed":
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(123)  # of no concern to a learner
+                torch.manual_seed(123)  # which must not affect a learner
                 other, problem = _halfway(subject)[0], "another learner with the same seed differs"
             advice = "give each draw generator=self.generator, and begin with nothing but the options and the seed"
     require_same(state(learner), state(other), problem, advice)
@@ -228,7 +228,7 @@ def answers_change_nothing(subject: Method) -> None:
 
 
 def _halfway(subject: Method) -> tuple[AnyLearner, Tasks]:
-    """A learner with a full memory in the middle of its second task, and what is still to come."""
+    """A learner with a full memory in the middle of its second task, and the remaining tasks."""
     tasks = tasks_of(few(), streams.class_incremental(few().train_y, 10, 2, batch_size=7, seed=4))
     learner = subject.make(memory_per_class=1)
     learn(learner, tasks[:1])

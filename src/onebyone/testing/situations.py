@@ -1,4 +1,4 @@
-"""What a learner is made of and what it meets: choices of options, kinds of data, streams."""
+"""Choices of options, kinds of data and streams that a learner is checked with."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Method:
         return set(options) <= {item.name for item in fields(self.entry.options)}
 
     def make(self, spec: Spec | None = None, seed: int = 0, memory_per_class: int | None = None) -> AnyLearner:
-        """A learner, for digits if nothing else is said, with a memory of that size if it has one."""
+        """A learner, for digits unless ``spec`` is given, with a memory of that size if it has one."""
         options = dict(self.options)
         if memory_per_class is not None and memory_sizes(self.entry.options) != [{}]:
             options.setdefault("memory_per_class", memory_per_class)
@@ -127,7 +127,7 @@ def bounds(options: type[Checked]) -> list[dict[str, Any]]:
 
 
 def memory_sizes(options: type[Checked]) -> list[dict[str, Any]]:
-    """Of a method that keeps samples; the least number of bytes for another is its own."""
+    """Sizes to try, for a method that keeps samples; others have their own smallest budget."""
     samples = issubclass(options, ReplayOptions) and not issubclass(options, BudgetOptions)
     return [{"memory_per_class": size} for size in (1, 5, 20)] if samples else [{}]
 
@@ -137,7 +137,7 @@ def memory_sizes(options: type[Checked]) -> list[dict[str, Any]]:
 
 @cache
 def few() -> Dataset:
-    """Twelve training digits a class, in order of class, and a tenth of the test set; cropped, as digits are not."""
+    """Twelve training digits per class, sorted by class, and a tenth of the test set; with crops as augmentation."""
     digits = load("digits")
     keep = torch.cat([(digits.train_y == label).nonzero().flatten()[:12] for label in range(10)])
     train_x, train_y = digits.train_x[keep], digits.train_y[keep]
@@ -154,11 +154,11 @@ def tasks_of(data: Dataset, stream: streams.Stream) -> Tasks:
 
 @dataclass(frozen=True)
 class Situation:
-    """Samples of these labels in batches; a task for each class that comes, also for one that comes back."""
+    """Samples with these labels in batches. Each run of equal labels is a task."""
 
     labels: tuple[int, ...] = (0, 0, 0, 1, 1, 1, 2, 2, 2, 0, 1, 2)
     size: int = 4  # of a batch
-    spec: Spec | None = None  # that of digits if there is none
+    spec: Spec | None = None  # None: that of digits
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def tasks(self) -> Tasks:

@@ -1,4 +1,4 @@
-"""What holds after every step, and of every answer."""
+"""What must hold after every step and for every answer."""
 
 from __future__ import annotations
 
@@ -16,19 +16,22 @@ State = dict[str, Tensor]
 
 
 def learn(learner: AnyLearner, tasks: Tasks) -> list[Tensor]:
-    """The losses, one a step, each of them watched."""
+    """Learn tasks with :func:`observe`. Returns the losses, one per step."""
     losses = []
     for task in tasks:
         losses += [observe(learner, x, y) for x, y in task]
         if learner.needs_boundaries:
             learner.end_task()
     for name, tensor in learner.state_dict().items():
-        require(bool(tensor.isfinite().all()), f"{name} is not finite any more; see what divides by zero, or grows")
+        require(
+            bool(tensor.isfinite().all()),
+            f"{name} is not finite any more; look for a division by zero",
+        )
     return losses
 
 
 def observe(learner: AnyLearner, x: Tensor, y: Tensor) -> Tensor:
-    """One step, after which all has to be in order."""
+    """One step, and the checks that follow each."""
     given_x, given_y, shapes = x.clone(), y.clone(), _shapes(learner)
     counts, steps = learner.counts + torch.bincount(y, minlength=len(learner.counts)), learner.steps + 1
     loss = learner.observe(x, y)
@@ -41,7 +44,8 @@ def observe(learner: AnyLearner, x: Tensor, y: Tensor) -> Tensor:
         "observe must give its loss as a tensor of one number without a gradient; end it with: return loss.detach()",
     )
     require(
-        bool(loss.isfinite()), f"the loss is {float(loss)}; see what divides by zero, takes its logarithm, or grows"
+        bool(loss.isfinite()),
+        f"the loss is {float(loss)}; look for a division or logarithm of zero",
     )
     require(
         torch.equal(learner.counts, counts) and torch.equal(learner.steps, steps),
@@ -50,7 +54,7 @@ def observe(learner: AnyLearner, x: Tensor, y: Tensor) -> Tensor:
     for name, shape in _shapes(learner).items():
         require(
             shape == shapes.get(name),
-            f"the shape of {name} is {shapes.get(name)} before a step and {shape} after; make it in build, whole",
+            f"the shape of {name} is {shapes.get(name)} before a step and {shape} after; create it in build",
         )
     if isinstance(learner, ReplayLearner):
         _memory_is_in_order(learner)
@@ -67,15 +71,15 @@ def _memory_is_in_order(learner: ReplayLearner[Any]) -> None:
     seen, given = int(memory.seen), int(learner.counts.sum())
     require(
         seen == given,
-        f"the memory was offered {seen} samples of {given}; call self.memory.add once a step, with all of them",
+        f"the memory was offered {seen} samples of {given}; call self.memory.add once per step, with all of them",
     )
     require(int(memory.filled.sum()) == min(seen, capacity), "the memory has empty rows among those it says are filled")
-    require(bool(learner.observed[memory.y[:-1][memory.filled]].all()), "the memory holds labels that never came")
+    require(bool(learner.observed[memory.y[:-1][memory.filled]].all()), "the memory holds labels that never arrived")
     require(not memory.x[-1].any(), "the last row of the memory, which stands for a missing one, is not zero")
 
 
 def answer(learner: AnyLearner, x: Tensor) -> Tensor:
-    """Its scores, which have to be finite for the classes seen and minus infinity for all others."""
+    """Its scores, which must be finite for the classes seen and minus infinity for all others."""
     known, classes = learner.observed.clone(), learner.spec.num_classes
     if isinstance(learner, ReplayLearner) and learner.options.readout == "ncm":
         known &= learner.in_batch(learner.memory.y[:-1][learner.memory.filled])  # a mean needs a sample
@@ -84,7 +88,7 @@ def answer(learner: AnyLearner, x: Tensor) -> Tensor:
         scores.shape == (len(x), classes),
         f"the scores of {len(x)} samples have the shape {tuple(scores.shape)}; readout must give {classes} for each",
     )
-    require(not scores.isnan().any(), "a score is not a number; see what divides by zero in readout")
+    require(not scores.isnan().any(), "a score is not a number; look for a division by zero in readout")
     require(
         bool(scores[:, known].isfinite().all()),
         "the score of a class it has seen is infinite; readout must give a number for each of them",
@@ -102,12 +106,12 @@ def answer(learner: AnyLearner, x: Tensor) -> Tensor:
 
 
 def state(learner: AnyLearner) -> State:
-    """What it is at this moment, in tensors that will not change."""
+    """A copy of its state."""
     return {name: tensor.clone() for name, tensor in learner.state_dict().items()}
 
 
 def require_same(first: State, second: State, problem: str, advice: str) -> None:
-    """That two states are equal, bit for bit; if not, which quantity differs."""
+    """Require that two states are equal, bit for bit; the message names the tensor that differs."""
     for name in {**first, **second}:
         if name not in first or name not in second or not torch.equal(first[name], second[name]):
             what = "the state of its random generator" if name == "_extra_state" else name

@@ -1,4 +1,4 @@
-"""A watch on every operation of a step."""
+"""Refuses operations of a step that read values."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from onebyone.testing.words import BrokenContract
 aten = torch.ops.aten
 
 
-def looks(operation: object) -> BrokenContract:
+def reads_a_value(operation: object) -> BrokenContract:
     return BrokenContract(
-        f"observe looks at a value, or at a shape that depends on one ({operation}); no item(), int(), float(), if or "
+        f"observe reads a value, or a shape that depends on one ({operation}); no item(), int(), float(), if or "
         "assert on a tensor, no x[mask], nonzero or unique: use where, a mask, or a weight of zero"
     )
 
 
-class NoLooking(TorchDispatchMode):
-    """On real tensors: refuses what would make a device wait for, or a shape depend on, a value."""
+class NoValueReads(TorchDispatchMode):
+    """Refuses operations that read a value, or whose shape depends on one."""
 
     refused = (
         aten._local_scalar_dense,
@@ -42,5 +42,5 @@ class NoLooking(TorchDispatchMode):
         if packet in self.refused or (
             packet in self.indexing and any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1])
         ):
-            raise looks(func)
+            raise reads_a_value(func)
         return func(*args, **(kwargs or {}))

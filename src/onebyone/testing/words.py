@@ -1,4 +1,4 @@
-"""How it is said that a learner breaks the contract."""
+"""The exception for a broken contract, and its message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onebyone.testing.situations import Method
 
 
 class BrokenContract(AssertionError):
-    """What a learner does that it must not, or does not do that it must, and what to do about it."""
+    """A rule that a learner breaks, and how to fix it."""
 
 
 def require(holds: bool, sentence: str) -> None:
@@ -21,13 +21,13 @@ def require(holds: bool, sentence: str) -> None:
 
 
 def run(rule: Callable[..., None], title: str, subject: Method, *arguments: Any) -> None:
-    """A rule, whose complaint begins with what was checked; what the method's own code raises becomes one too."""
+    """Apply a rule. A failure, or an exception of the method's code, is raised with the title of the check."""
     try:
         rule(subject, *arguments)
     except BrokenContract as error:
         line = _line(error.__cause__ or error, subject)
         raise BrokenContract(f"{subject.name} ({title}): {error}{line}") from error.__cause__
-    except Exception as error:  # whatever the method's code does
+    except Exception as error:  # whatever the method's code raises
         reason = str(error).strip().split("\n")[0]
         line = _line(error, subject)
         raise BrokenContract(
