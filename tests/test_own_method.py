@@ -13,13 +13,16 @@ import pytest
 import yaml
 
 from onebyone import OnlineClassifier, UsageError, class_incremental, create, load
+from onebyone.data.registry import DATASETS
 from onebyone.evaluation import Result
 from onebyone.methods import ReplayOptions, find, methods, register, registry
 from onebyone.methods.er import ER
+from onebyone.nets.encoder import ENCODERS
 from onebyone.registry import import_source
 from onebyone.runs import Listener, RunConfig, run
 from onebyone.runs.grid import expand
 from onebyone.runs.sweep import sweep
+from onebyone.streams.registry import STREAMS
 from onebyone.testing import check_learner
 
 Call = Callable[..., tuple[int, str, str]]
@@ -207,3 +210,16 @@ def test_a_broken_package_is_named_and_breaks_nothing(install: Any, value: str, 
         assert "ccp" in methods()
     with pytest.raises(UsageError, match="unknown method 'mine'"):
         find("mine")
+
+
+def test_the_code_of_contributing_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it in one file: its method learns its stream and its data with its network."""
+    for table in (DATASETS, STREAMS, ENCODERS):
+        monkeypatch.setattr(table, "entries", table.all())
+    text = (Path(__file__).parent.parent / "CONTRIBUTING.md").read_text()
+    mine = tmp_path / "mine.py"
+    mine.write_text("\n".join(re.findall(r"```python\n(.*?)```", text, re.DOTALL)))
+    find(f"{mine}:smooth-er")
+    options = {"encoder": "tiny", "smoothing": "0.2"}
+    result = run(RunConfig(method=f"{mine}:smooth-er", dataset="noise", stream="backwards", options=options))
+    assert result.tasks == ((1,), (0,))
