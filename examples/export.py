@@ -1,4 +1,4 @@
-"""Export: what was learnt as an ONNX file, answering in a runtime that knows neither torch nor this library."""
+"""Export: what was learnt as an ONNX file, used by a runtime without torch and without this library."""
 
 import json
 from pathlib import Path

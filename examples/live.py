@@ -1,10 +1,10 @@
-"""A live stream: classes nobody announced, blurry boundaries, and every sample predicted before it is learnt."""
+"""A live stream: classes that were not announced, blurry boundaries, and every sample predicted before it is learnt."""
 
 import onebyone
 from onebyone.evaluation import evaluate_stream
 
 data = onebyone.load("digits")
-stream = onebyone.blurry(data.train_y, data.num_classes, share=0.3)  # three in ten stray to another class's time
+stream = onebyone.blurry(data.train_y, data.num_classes, share=0.3)  # 30 % of the samples arrive during another class
 
 for method in ("finetune", "er", "ccp", "auto"):
     clf = onebyone.OnlineClassifier(method, memory=200)

@@ -1,4 +1,4 @@
-"""An encoder of your own: any module that turns samples into features, trained along or left as it is."""
+"""An encoder of your own: any module that turns samples into features, trained or frozen."""
 
 import torch
 from torch import nn
@@ -6,13 +6,13 @@ from torch import nn
 import onebyone
 
 data = onebyone.load("digits")
-torch.manual_seed(0)  # your module is made by you: its first weights too
+torch.manual_seed(0)  # the initial weights of your module are up to you
 encoder = nn.Sequential(
     nn.Conv2d(1, 64, 3, padding=1),
     nn.ReLU(),
     nn.Conv2d(64, 64, 3, padding=1),
     nn.ReLU(),
-    nn.AvgPool2d(2),  # [n, 64, 4, 4], flattened for you
+    nn.AvgPool2d(2),  # [n, 64, 4, 4], which is flattened
 )
 
 for freeze in (False, True):

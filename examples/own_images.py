@@ -1,6 +1,6 @@
-"""Your own pictures: a folder with one sub-folder a class, learnt one class after the other, then a result.
+"""Your own images: a folder with one sub-folder per class, learnt one class after another.
 
-The first part only makes such a folder; with pictures of your own you begin at the second.
+The first part writes such a folder; with images of your own, start at the second part.
 """
 
 from pathlib import Path
@@ -13,20 +13,20 @@ import onebyone
 from onebyone.runs import RunConfig, run
 
 
-def make_pictures(folder: Path) -> None:
-    """Two hundred pictures of lying bars and two hundred of standing ones, each somewhere else in the noise."""
+def write_images(folder: Path) -> None:
+    """200 images of horizontal bars and 200 of vertical bars, at random positions in noise."""
     random = np.random.default_rng(0)
-    for name in ("lying", "standing"):
+    for name in ("horizontal", "vertical"):
         (folder / name).mkdir()
         for number in range(200):
-            picture = random.integers(0, 100, (40, 40), dtype=np.uint8)
+            image = random.integers(0, 100, (40, 40), dtype=np.uint8)
             start = random.integers(0, 32)
-            picture[start : start + 8] += 100
-            Image.fromarray(picture if name == "lying" else picture.T).save(folder / name / f"{number}.png")
+            image[start : start + 8] += 100
+            Image.fromarray(image if name == "horizontal" else image.T).save(folder / name / f"{number}.png")
 
 
 with TemporaryDirectory() as folder:
-    make_pictures(Path(folder))
+    write_images(Path(folder))
     data = onebyone.from_folder(folder, size=16)  # a fifth of each class becomes the test set
 
 result = run(RunConfig(method="ccp", memory_per_class=10), data=data)

@@ -1,6 +1,6 @@
-"""A method of your own: experience replay with smoothed labels, known by name like any other.
+"""A method of your own: experience replay with smoothed labels, registered by name like any other.
 
-It is known to this script, and to the command line as: onebyone run --method examples/own_method.py:smooth-er
+The command line finds it as: onebyone run --method examples/own_method.py:smooth-er
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from onebyone.testing import check_learner
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothOptions(ReplayOptions):
-    smoothing: float = option(0.1, "how much of the label is spread over all classes", low=0, high=1)
+    smoothing: float = option(0.1, "part of the label that is distributed over all classes", low=0, high=1)
 
 
 @register("smooth-er", SmoothOptions)
@@ -30,7 +30,7 @@ class SmoothER(LinearReplay[SmoothOptions]):
 
 
 if __name__ == "__main__":
-    check_learner(SmoothER)  # says in words what is wrong with it, if anything is
+    check_learner(SmoothER)  # raises one sentence if something is wrong
     for method in ("er", "smooth-er"):
         result = run(RunConfig(method=method, classes_per_task=2))
         print(f"{method:<10} {100 * result.accuracy:.1f} %")

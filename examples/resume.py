@@ -1,4 +1,4 @@
-"""Resume after a crash: a process that learns is killed in the middle, and another one goes on to the same end."""
+"""Resume after a crash: a learning process is killed, and another one resumes and ends with the same state."""
 
 import os
 import signal
@@ -15,14 +15,14 @@ stream = [int(i) for index in onebyone.class_incremental(data.train_y, data.num_
 
 
 def learn(clf: onebyone.OnlineClassifier, first: int = 0, last: int = len(stream)) -> onebyone.OnlineClassifier:
-    """These samples of the stream, ten at a time."""
+    """Learn these samples of the stream, ten at a time."""
     for start in range(first, last, 10):
         index = stream[start : min(start + 10, last)]
         clf.partial_fit(data.train_x[index], data.train_y[index])
     return clf
 
 
-if sys.argv[1:]:  # the process that does not live to see the end
+if sys.argv[1:]:  # the process that is killed
     learn(onebyone.OnlineClassifier(memory=200, autosave=sys.argv[1], every=100), last=750)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -32,6 +32,6 @@ with TemporaryDirectory() as folder:
     print(f"killed by signal {-killed.returncode} after 750 samples; {clf.n_samples_seen_} of them are saved")
     learn(clf, first=clf.n_samples_seen_)
 
-undisturbed = learn(onebyone.OnlineClassifier(memory=200))
-same = np.array_equal(clf.predict_proba(data.test_x), undisturbed.predict_proba(data.test_x))
-print(f"accuracy {100 * clf.score(data.test_x, data.test_y):.1f} %, bit for bit that of an undisturbed one: {same}")
+uninterrupted = learn(onebyone.OnlineClassifier(memory=200))
+same = np.array_equal(clf.predict_proba(data.test_x), uninterrupted.predict_proba(data.test_x))
+print(f"accuracy {100 * clf.score(data.test_x, data.test_y):.1f} %, the same bits as an uninterrupted one: {same}")

@@ -1,4 +1,4 @@
-"""A stream of ten digits, one class at a time, and what the learner knows after each of them."""
+"""A stream of ten digits, one class at a time, and the accuracy after each of them."""
 
 import onebyone
 
@@ -9,6 +9,6 @@ learner = onebyone.create("supbyol", data.spec, memory_per_class=20)
 for task in stream.tasks:
     for index in task.batches(10):
         learner.observe(data.train_x[index], data.train_y[index])
-    met = learner.observed[data.test_y]  # the test samples of the classes met so far
-    right = (learner.predict(data.test_x[met]) == data.test_y[met]).float().mean()
+    seen = learner.observed[data.test_y]  # test samples of the classes seen so far
+    right = (learner.predict(data.test_x[seen]) == data.test_y[seen]).float().mean()
     print(f"after class {task.classes[0]}: {100 * float(right):5.1f} % of {int(learner.observed.sum())} classes")

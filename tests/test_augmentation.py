@@ -7,7 +7,7 @@ from onebyone.errors import UsageError
 
 
 def literal(x: Tensor, padding: int, flip: bool, generator: torch.Generator) -> Tensor:
-    """The same, picture by picture and pixel by pixel, from the same draws."""
+    """The same operation in loops over images and pixels, from the same random numbers."""
     size = 2 * padding + 1
     draws = torch.randint(0, size * size * 2, (len(x),), generator=generator).tolist()
     out = torch.zeros_like(x)
@@ -46,7 +46,7 @@ def test_every_shift_and_both_sides_are_equally_likely() -> None:
     assert chi_square < 40.8  # 17 degrees of freedom: exceeded by chance once in a thousand seeds
 
 
-def test_each_picture_draws_its_own() -> None:
+def test_each_image_draws_its_own_crop() -> None:
     x = torch.arange(64, dtype=torch.uint8).reshape(1, 1, 8, 8).expand(50, 1, 8, 8)
     out = CropFlip(2, True)(x, torch.Generator().manual_seed(0))
     assert len(out.flatten(1).unique(dim=0)) > 20

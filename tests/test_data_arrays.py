@@ -89,11 +89,11 @@ def test_types_of_labels(kind: str) -> None:
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (np.array([-2, -1]), r"labels from -2 to -1; with 1 classes they must lie in 0\.\.0"),
-        (np.array([0, -1]), r"labels from -1 to 0; with 1 classes they must lie in 0\.\.0"),
+        (np.array([-2, -1]), r"labels from -2 to -1; with 1 classes they must be in 0\.\.0"),
+        (np.array([0, -1]), r"labels from -1 to 0; with 1 classes they must be in 0\.\.0"),
         (
             np.array([0, 0.5]),
-            "the training set has the label 0.5; labels are whole numbers that count from 0",
+            "the training set has the label 0.5; labels are integers from 0",
         ),
         (np.array([0, np.nan]), "has the label nan"),
         (np.array([0, np.inf]), "has the label inf"),
@@ -111,7 +111,7 @@ def test_labels_that_are_refused(labels: npt.NDArray[np.float64], message: str) 
 def test_classes_make_room_and_set_the_limit() -> None:
     x = np.zeros((10, 2))
     assert from_arrays(x, LABELS, classes=["a", "b", "c"]).num_classes == 3
-    with pytest.raises(UsageError, match=r"labels from 0 to 1; with 1 classes they must lie in 0\.\.0"):
+    with pytest.raises(UsageError, match=r"labels from 0 to 1; with 1 classes they must be in 0\.\.0"):
         from_arrays(x, LABELS, classes=["a"])
     assert from_arrays(x, LABELS, x[:2], np.array([0, 5])).num_classes == 6  # the test set counts too
 
@@ -138,7 +138,7 @@ def test_defaults_and_names() -> None:
 
 def test_half_a_test_set_is_refused() -> None:
     x = np.zeros((10, 2))
-    with pytest.raises(UsageError, match="test samples and test labels come together; give both or neither"):
+    with pytest.raises(UsageError, match="test_x and test_y belong together; give both or neither"):
         from_arrays(x, LABELS, x)
     with pytest.raises(UsageError, match="give both or neither"):
         from_arrays(x, LABELS, test_y=LABELS)
@@ -169,7 +169,7 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "it.npz"
     for content in (b"", b"nothing numpy knows", b"PK\x03\x04 cut off"):
         path.write_bytes(content)
-        with pytest.raises(UsageError, match=r"it\.npz cannot be read .*; make it with np\.savez"):
+        with pytest.raises(UsageError, match=r"it\.npz cannot be read .*; write it with np\.savez"):
             load("arrays", path)
     with path.open("wb") as file:
         np.save(file, x)
@@ -182,5 +182,5 @@ def test_files_that_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"it\.npz holds images, y; expected an \.npz file"):
         load("arrays", path)
     np.savez(path, x_train=x, y_train=LABELS, x_test=x)
-    with pytest.raises(UsageError, match="it: test samples and test labels come together"):
+    with pytest.raises(UsageError, match="it: test_x and test_y belong together"):
         load("arrays", path)

@@ -43,7 +43,7 @@ def test_held_out_is_random_but_the_same_for_a_seed(numbered: Dataset) -> None:
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, float("nan")])
 def test_held_out_fraction_lies_between(numbered: Dataset, fraction: float) -> None:
-    with pytest.raises(UsageError, match=f"held-out fraction is {fraction}; it must lie between 0 and 1"):
+    with pytest.raises(UsageError, match=f"held-out fraction is {fraction}; it must be between 0 and 1"):
         numbered.held_out(fraction)
 
 
@@ -80,12 +80,12 @@ def test_check_samples() -> None:
 def test_check_labels() -> None:
     x = torch.zeros(2, 3)
     check_labels(x, torch.tensor([0, 4]), 5, "it")
-    with pytest.raises(UsageError, match=r"it has 2 samples and labels of shape \(3,\); give one label"):
+    with pytest.raises(UsageError, match=r"it has 2 samples and labels of shape \(3,\); give one label per sample"):
         check_labels(x, torch.tensor([0, 1, 2]), 5, "it")
     with pytest.raises(UsageError, match=r"it has labels of type torch.int32; convert them to int64"):
         check_labels(x, torch.tensor([0, 1], dtype=torch.int32), 5, "it")
     for labels in ([-1, 0], [0, 5]):
-        with pytest.raises(UsageError, match=r"with 5 classes they must lie in 0\.\.4"):
+        with pytest.raises(UsageError, match=r"with 5 classes they must be in 0\.\.4"):
             check_labels(x, torch.tensor(labels), 5, "it")
 
 

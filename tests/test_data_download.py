@@ -100,7 +100,7 @@ def test_download(serve: Callable[[str], Server], tmp_path: Path, capfd: pytest.
 
 
 @pytest.mark.parametrize("behaviour", ["ranges", "no ranges"])
-def test_goes_on_with_what_is_there(serve: Callable[[str], Server], tmp_path: Path, behaviour: str) -> None:
+def test_resumes_from_the_part(serve: Callable[[str], Server], tmp_path: Path, behaviour: str) -> None:
     server = serve(behaviour)
     (tmp_path / "it.bin.part").write_bytes(CONTENT[:1000])
     fetch(server.address, tmp_path / "it.bin", MD5)

@@ -20,17 +20,17 @@ def paint(path: Path, colour: tuple[int, int, int] = (200, 100, 50), mode: str =
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
-    root = tmp_path / "pictures"
+def images_folder(tmp_path: Path) -> Path:
+    root = tmp_path / "images_folder"
     for number in range(10):
         paint(root / "zebra" / f"{number}.png", (number, 0, 0))
         paint(root / "ant" / f"{number}.bmp", (number, 255, 0))
     return root
 
 
-def test_classes_in_sub_folders(pictures: Path) -> None:
-    dataset = load("folder", pictures)
-    assert dataset.name == "pictures"
+def test_classes_in_sub_folders(images_folder: Path) -> None:
+    dataset = load("folder", images_folder)
+    assert dataset.name == "images_folder"
     assert dataset.classes == ("ant", "zebra")
     assert dataset.augmentation == CropFlip(padding=4, flip=True)
     assert dataset.train_x.shape == (16, 3, 32, 32)
@@ -41,28 +41,28 @@ def test_classes_in_sub_folders(pictures: Path) -> None:
     assert sorted(red.tolist()) == sorted([*range(10), *range(10)])
 
 
-def test_options(pictures: Path) -> None:
+def test_options(images_folder: Path) -> None:
     plain = CropFlip(0, False)
-    dataset = from_folder(str(pictures), size=9, augmentation=plain, test_fraction=0.5, seed=1)
+    dataset = from_folder(str(images_folder), size=9, augmentation=plain, test_fraction=0.5, seed=1)
     assert dataset.train_x.shape == (10, 3, 9, 9)
     assert dataset.augmentation == plain
-    assert torch.equal(dataset.test_x, from_folder(pictures, 9, test_fraction=0.5, seed=1).test_x)
-    assert not torch.equal(dataset.test_x, from_folder(pictures, 9, test_fraction=0.5, seed=2).test_x)
+    assert torch.equal(dataset.test_x, from_folder(images_folder, 9, test_fraction=0.5, seed=1).test_x)
+    assert not torch.equal(dataset.test_x, from_folder(images_folder, 9, test_fraction=0.5, seed=2).test_x)
     with pytest.raises(UsageError, match="size is 0; images need at least 1 pixel per side"):
-        from_folder(pictures, size=0)
+        from_folder(images_folder, size=0)
 
 
-def test_progress(pictures: Path) -> None:
+def test_progress(images_folder: Path) -> None:
     told: list[tuple[str, int, int | None]] = []
-    load("folder", pictures, progress=lambda *now: told.append(now))
-    assert told == [(f"reading {pictures}", number, 20) for number in range(1, 21)]
+    load("folder", images_folder, progress=lambda *now: told.append(now))
+    assert told == [(f"reading {images_folder}", number, 20) for number in range(1, 21)]
 
 
 def test_train_and_test_folders(tmp_path: Path) -> None:
     paint(tmp_path / "train" / "a" / "1.png")
     paint(tmp_path / "train" / "b" / "1.png")
     paint(tmp_path / "train" / "b" / "2.png")
-    paint(tmp_path / "test" / "b" / "1.png")  # a class without test pictures is no error
+    paint(tmp_path / "test" / "b" / "1.png")  # a class without test images_folder is no error
     dataset = from_folder(tmp_path)
     assert dataset.classes == ("a", "b")
     assert dataset.train_y.tolist() == [0, 1, 1]
@@ -76,7 +76,7 @@ def test_a_class_may_be_called_train(tmp_path: Path) -> None:
     assert from_folder(tmp_path).classes == ("bus", "train")
 
 
-def test_every_kind_of_picture(tmp_path: Path) -> None:
+def test_every_kind_of_image(tmp_path: Path) -> None:
     for mode, suffix in (
         ("RGB", "jpg"),
         ("RGB", "JPEG"),
@@ -100,7 +100,7 @@ def test_every_kind_of_picture(tmp_path: Path) -> None:
     assert int(x.min()) > 250
 
 
-def test_pixels_keep_their_place(tmp_path: Path) -> None:
+def test_pixels_keep_their_position(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (8, 8, 3), np.uint8)
     for number in range(2):
         (tmp_path / "a").mkdir(exist_ok=True)
@@ -139,7 +139,7 @@ def test_classes_one_level_too_deep(tmp_path: Path) -> None:
 def test_unknown_test_classes_are_refused(tmp_path: Path) -> None:
     paint(tmp_path / "train" / "a" / "1.png")
     paint(tmp_path / "test" / "b" / "1.png")
-    with pytest.raises(UsageError, match=r"test has the classes b, which .*train has not; remove them, or add"):
+    with pytest.raises(UsageError, match=r"test has the classes b, which .*train does not have; remove them, or add"):
         load("folder", tmp_path)
 
 
@@ -158,17 +158,17 @@ def test_a_damaged_file_is_skipped_and_named(damaged: int, keep: int) -> None:
             load("folder", root, strict=True)
 
 
-def test_everything_that_is_not_read_is_counted_and_named(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paint(pictures / "ant" / "old" / "deep" / "1.png")
-    paint(pictures / "ant" / "old" / "2.png")
+def test_everything_that_is_not_read_is_counted_and_named(images_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paint(images_folder / "ant" / "old" / "deep" / "1.png")
+    paint(images_folder / "ant" / "old" / "2.png")
     for name in ("ant/1.heic", "zebra/1.avif", "zebra/notes.txt", "labels.csv"):
-        (pictures / name).touch()
+        (images_folder / name).touch()
     monkeypatch.setattr(data.images, "OPTIONAL_SUFFIXES", ())  # a Pillow without AVIF
     with pytest.warns(data.SkippedFilesWarning) as caught:
-        assert len(from_folder(pictures).train_y) == 16
+        assert len(from_folder(images_folder).train_y) == 16
     (warning,) = caught
     said = str(warning.message)
-    assert said.startswith(f"{pictures}: 5 skipped, 20 images read; skipped: ")
+    assert said.startswith(f"{images_folder}: 5 skipped, 20 images read; skipped: ")
     for part in (
         "labels.csv (beside the class folders)",
         "ant/1.heic (Pillow cannot read .heic)",
@@ -179,20 +179,20 @@ def test_everything_that_is_not_read_is_counted_and_named(pictures: Path, monkey
         assert part in said
     assert warning.filename == __file__
     for number in range(9):
-        (pictures / f"{number}.txt").touch()
+        (images_folder / f"{number}.txt").touch()
     with pytest.warns(data.SkippedFilesWarning, match=r"14 skipped, .* and 9 more$"):
-        from_folder(pictures)
+        from_folder(images_folder)
 
 
-def test_a_class_of_damaged_files_only_is_refused(pictures: Path) -> None:
-    for path in (pictures / "ant").iterdir():
+def test_a_class_of_damaged_files_only_is_refused(images_folder: Path) -> None:
+    for path in (images_folder / "ant").iterdir():
         path.write_bytes(b"")
     with pytest.raises(UsageError, match=r"ant has no images that can be read .*0\.bmp .* and 5 more; add some"):
-        load("folder", pictures)
+        load("folder", images_folder)
 
 
-def test_strict_is_for_folders(pictures: Path) -> None:
-    assert load("folder", pictures, strict=True) == load("folder", pictures)
+def test_strict_is_for_folders(images_folder: Path) -> None:
+    assert load("folder", images_folder, strict=True) == load("folder", images_folder)
     with pytest.raises(UsageError, match="strict is given, and digits is no image folder"):
         load("digits", strict=True)
 
@@ -215,7 +215,7 @@ def test_sixteen_bit_images_are_read(tmp_path: Path) -> None:
     assert from_folder(tmp_path).train_x.unique().tolist() == [40]
 
 
-def test_without_pillow(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pillow(images_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
     with pytest.raises(UsageError, match=r"needs Pillow, which is not installed; run `pip install 'onebyone\[cli"):
-        load("folder", pictures)
+        load("folder", images_folder)

@@ -182,7 +182,7 @@ def test_every_class_comes_back_as_often_as_asked(world: World, periods: int) ->
 def test_one_class_only(make: Callable[..., Stream]) -> None:
     y = torch.zeros(12, dtype=torch.int64)
     assert sorted(everything(make(y, 1, batch_size=5))) == list(range(12))
-    with pytest.raises(UsageError, match="one class alone cannot be imbalanced"):
+    with pytest.raises(UsageError, match="a single class cannot be imbalanced"):
         make(y, 1, imbalance=2)
 
 
@@ -198,7 +198,7 @@ def test_one_task_has_no_boundary_to_blur() -> None:
         (gaussian, [0, 1], {}, r"no training sample has a class of task \(2,\); remove"),
         (returning, [0, 1], {}, r"no training sample has a class of task \(2,\); remove"),
         (iid, [0, 1], {}, "2 samples do not fill 3 tasks; raise classes_per_task or add samples"),
-        (returning, [0, 0, 1, 1, 2], {"periods": 2}, "fewer samples than the 2 times it is to arrive; lower periods"),
+        (returning, [0, 0, 1, 1, 2], {"periods": 2}, "fewer samples than its 2 periods; lower periods"),
         (
             blurry,
             [0, 1, 2],

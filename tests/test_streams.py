@@ -58,7 +58,7 @@ def test_tasks_are_disjoint(order: str, classes_per_task: int) -> None:
 
 
 @groups
-def test_iid_is_one_shuffled_whole_in_even_stretches(classes_per_task: int) -> None:
+def test_iid_is_shuffled_in_parts_of_equal_length(classes_per_task: int) -> None:
     stream = iid(Y, CLASSES, classes_per_task)
     counts = [len(task.indices) for task in stream.tasks]
     assert not stream.disjoint
@@ -101,7 +101,7 @@ def test_samples_are_shuffled_by_the_seed_alone(make: Make) -> None:
 @kinds
 @pytest.mark.parametrize("wrong", [-1, 0, CLASSES + 1])
 def test_classes_per_task_lies_within(make: Make, wrong: int) -> None:
-    with pytest.raises(UsageError, match=rf"classes_per_task is {wrong}; with 7 classes it must lie in 1\.\.7"):
+    with pytest.raises(UsageError, match=rf"classes_per_task is {wrong}; with 7 classes it must be in 1\.\.7"):
         make(Y, CLASSES, wrong)
 
 

@@ -1,4 +1,4 @@
-"""What there is to learn."""
+"""Data sets: training and test samples as tensors."""
 
 from onebyone.data import arrays, cifar, digits, folder  # noqa: F401  (importing registers them)
 from onebyone.data.arrays import from_arrays

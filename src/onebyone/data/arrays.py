@@ -20,7 +20,7 @@ from onebyone.errors import UsageError
 
 Array = npt.NDArray[Any] | Tensor
 
-MOST_CLASSES = 100_000  # a greater label is an identifier or a measurement, not the number of a class
+MOST_CLASSES = 100_000  # a larger label is an identifier or a measurement, not a class number
 NO_AUGMENTATION = CropFlip(padding=0, flip=False)
 
 
@@ -38,13 +38,15 @@ def from_arrays(
 ) -> Dataset:
     """A data set from numpy arrays or torch tensors.
 
-    ``x`` holds images [n, H, W], [n, H, W, C] or [n, C, H, W], or vectors [n, d]. Four dimensions are taken
-    for [n, H, W, C] if C is 1, 3 or 4 and the second dimension is not. uint8 stays as it is (and is scaled
-    to [-1, 1] by the learner); every other type of number becomes float32, with its values unchanged. Arrays
-    are not copied where that can be helped, so leave them as they are afterwards.
+    ``x`` contains images [n, H, W], [n, H, W, C] or [n, C, H, W], or vectors [n, d]. Arrays with four dimensions are
+    read as [n, H, W, C] if C is 1, 3 or 4 and the second dimension is not. uint8 is kept (learners scale it to
+    [-1, 1]); every other numeric type is converted to float32. Arrays are not copied unless they have to be, so do not
+    modify them afterwards.
 
-    ``y`` holds whole numbers from 0; there are max(y) + 1 classes, or as many as ``classes`` has names.
-    Without a test set, ``test_fraction`` of each class, drawn by ``seed``, becomes one.
+    ``y`` contains integers from 0 to the number of classes less 1; there are max(y) + 1 classes, or as many as
+    ``classes`` has names. Without a test set, a random ``test_fraction`` of each class is split off, by ``seed``.
+
+    Raises :class:`UsageError` for samples and labels that do not fit.
 
     >>> images, labels = np.zeros((10, 28, 28, 3), np.uint8), np.arange(10) % 2
     >>> pets = from_arrays(images, labels, classes=["cat", "dog"], name="pets")
@@ -52,7 +54,7 @@ def from_arrays(
     ((3, 28, 28), 8, 2)
     """
     if (test_x is None) != (test_y is None):
-        raise UsageError(f"{name}: test samples and test labels come together; give both or neither")
+        raise UsageError(f"{name}: test_x and test_y belong together; give both or neither")
     parts = {"training": (x, y)}
     if test_x is not None and test_y is not None:
         parts["test"] = (test_x, test_y)
@@ -65,7 +67,7 @@ def from_arrays(
         highest = max([0, *(int(labels.max()) for _, labels in samples if labels.numel())])
         if highest >= MOST_CLASSES:
             raise UsageError(
-                f"{name}: the highest label is {highest:,}; labels are class numbers and count from 0, so "
+                f"{name}: the highest label is {highest:,}; labels are class numbers from 0, so "
                 f"they must be below {MOST_CLASSES:,}: number the classes, as np.unique(y, "
                 "return_inverse=True) does"
             )
@@ -86,14 +88,14 @@ def load_arrays(root: Path | None = None) -> Dataset:
         found = "no file was given" if root is None else f"{root} is not a file"
         raise UsageError(f"arrays: {found}; expected {wanted}, as root (data_dir)")
     try:
-        with root.open("rb") as stream:  # np.load would leave it open after an error
+        with root.open("rb") as stream:  # np.load leaves the file open after an error
             loaded = np.load(stream, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 raise ValueError("it is a single array")
             arrays = dict(loaded)
     except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
         raise UsageError(
-            f"arrays: {root} cannot be read ({error}); expected {wanted}, of numbers; make it with np.savez"
+            f"arrays: {root} cannot be read ({error}); expected {wanted}, of numbers; write it with np.savez"
         ) from error
     suffix = "_train" if "x_train" in arrays else ""
     if not {f"x{suffix}", f"y{suffix}"} <= arrays.keys():
@@ -107,9 +109,9 @@ def _samples(x: Array, what: str) -> Tensor:
         x = np.asarray(x)
         if x.dtype.kind not in "biuf":
             raise UsageError(f"{what} has samples of type {x.dtype}; convert them to uint8 or float32")
-        with np.errstate(over="ignore"):  # what float32 cannot hold becomes infinite, and is refused as such
+        with np.errstate(over="ignore"):  # values too large for float32 become infinite and are refused
             x = x.astype(np.uint8 if x.dtype == np.uint8 else np.float32, copy=False)
-        # torch wants memory it could write to, in steps forward
+        # torch needs writable memory and positive strides
         x = torch.from_numpy(np.require(x, requirements=["C", "W"]))
     if x.dtype != torch.uint8:
         if x.is_complex():
@@ -132,7 +134,7 @@ def _labels(y: Array, what: str) -> Tensor:
             f"{what} has labels of type {labels.dtype}; number the classes from 0 and name them in `classes`"
         )
     if labels.dtype.kind == "f":
-        whole = np.isfinite(labels) & (labels == np.trunc(labels))
-        if not whole.all():
-            raise UsageError(f"{what} has the label {labels[~whole][0]}; labels are whole numbers that count from 0")
+        integral = np.isfinite(labels) & (labels == np.trunc(labels))
+        if not integral.all():
+            raise UsageError(f"{what} has the label {labels[~integral][0]}; labels are integers from 0")
     return torch.from_numpy(labels.astype(np.int64)).to(device)

@@ -1,4 +1,4 @@
-"""Random crop and horizontal flip of a whole batch as one tensor operation."""
+"""Random crop and horizontal flip of a batch as one tensor operation."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from onebyone.errors import UsageError
 
 @dataclass(frozen=True)
 class CropFlip:
-    """The paper's augmentation: pad by ``padding`` pixels of zero, crop back at a random place, mirror half.
+    """The paper's augmentation: pad by ``padding`` zero pixels, crop at a random offset, flip half of the images.
 
-    Every sample draws its own place and its own coin, from the generator given. The crop is one gather of the
-    whole batch.
+    The offset and the flip are drawn for each sample from the given generator. The crop is one gather for the batch.
 
     >>> images = torch.arange(2 * 3 * 4 * 4, dtype=torch.uint8).reshape(2, 3, 4, 4)
     >>> CropFlip(padding=1, flip=True)(images, torch.Generator().manual_seed(0)).shape
@@ -34,11 +33,11 @@ class CropFlip:
 
     def __call__(self, x: Tensor, generator: torch.Generator) -> Tensor:
         if x.dim() != 4 or not (self.padding or self.flip):
-            return x  # vectors have no neighbourhood to crop
+            return x  # vectors cannot be cropped
         count, _, height, width = x.shape
         size = 2 * self.padding + 1
         draw = torch.randint(0, size * size * 2, (count,), generator=generator, device=x.device)
-        # Every place a crop can be at, as a view: [count, channels, size, size, height, width].
+        # Every possible crop, as a view: [count, channels, size, size, height, width].
         crops = F.pad(x, [self.padding] * 4).unfold(2, height, 1).unfold(3, width, 1)
         crop = crops[torch.arange(count, device=x.device), :, draw % size, draw // size % size]
         if not self.flip:

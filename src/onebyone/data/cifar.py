@@ -1,4 +1,4 @@
-"""CIFAR-10 and CIFAR-100, from the official files: found where they lie, or downloaded once."""
+"""CIFAR-10 and CIFAR-100, read from the official files, which are downloaded once if needed."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Archive:
-    """What an official archive holds, in both of its layouts: plain binary, and pickles for Python.
+    """The content of an official archive, in both of its layouts: plain binary, and pickles for Python.
 
-    A record of the binary layout is ``label_bytes`` labels, the last of which is the one that counts, and
-    then 3,072 pixels: all the red ones row by row, the green ones, the blue ones. The files of the Python
+    A record of the binary layout has ``label_bytes`` labels, of which the last one is used, and then
+    3,072 pixels: the red ones row by row, then the green ones, then the blue ones. The files of the Python
     layout have the same names without ``.bin``.
     """
 
@@ -45,7 +45,7 @@ class Archive:
     label_bytes: int
     train_records: int  # in each of the files
     test_records: int
-    classes: tuple[str, ...]  # used where the file of names is missing
+    classes: tuple[str, ...]  # used if the file of names is missing
 
 
 CIFAR10 = Archive(
@@ -97,13 +97,13 @@ def load_cifar100(root: Path | None = None, *, progress: Progress | None = None)
     return read(CIFAR100, root, progress)
 
 
-@register("cifar10-quick", about="of `onebyone reproduce --quick`: to try it out, not for results")
+@register("cifar10-quick", about="for `onebyone reproduce --quick`: a trial run, not for results")
 def load_cifar10_quick(root: Path | None = None, *, progress: Progress | None = None) -> Dataset:
     """The first 20 training and 5 test photographs of each class of cifar10."""
     return load_cifar10(root, progress=progress).few(classes=10, train=20, test=5)
 
 
-@register("cifar100-quick", about="of `onebyone reproduce --quick`: to try it out, not for results")
+@register("cifar100-quick", about="for `onebyone reproduce --quick`: a trial run, not for results")
 def load_cifar100_quick(root: Path | None = None, *, progress: Progress | None = None) -> Dataset:
     """The first 20 training and 5 test photographs of 10 classes of cifar100."""
     return load_cifar100(root, progress=progress).few(classes=10, train=20, test=5)
@@ -155,7 +155,7 @@ def _locate(archive: Archive, given: Path | None, progress: Progress | None) -> 
 def _read_files(
     archive: Archive, folder: Path, suffix: str, names: tuple[str, ...], each: int
 ) -> tuple[Tensor, Tensor]:
-    """All records of some files, one after the other, in one array that is written once."""
+    """All records of some files, in the order of the files, in one array."""
     x = np.empty((len(names) * each, PIXELS), np.uint8)
     y = np.empty(len(names) * each, np.int64)
     for index, name in enumerate(names):
@@ -220,9 +220,9 @@ def _remedy(archive: Archive, folder: Path) -> str:
 
 
 class _Unpickler(pickle.Unpickler):
-    """Reads arrays, lists and strings, which is what the official files are made of, and runs nothing else.
+    """Reads arrays, lists and strings, which the official files consist of, and nothing else.
 
-    A pickle may name any function there is to be called while it is read, so it is refused all but these.
+    A pickle can name any function to be called while it is read, so all other functions are refused.
     """
 
     allowed = frozenset(
@@ -243,7 +243,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def _dtype(code: Any, align: object = False, copy: object = False) -> Any:
-    """The official files say ``dtype("u1", 0, 1)``; NumPy 2.4 warns unless the last two are booleans."""
+    """The official files contain ``dtype("u1", 0, 1)``; NumPy 2.4 warns unless the last two are booleans."""
     return np.dtype(code, bool(align), bool(copy))
 
 

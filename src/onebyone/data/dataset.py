@@ -1,4 +1,4 @@
-"""What there is to learn: samples and labels, held once, on the device, in the type they are stored in."""
+"""Samples and labels as tensors, held once, on the device, in the type they are stored in."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def chunk_size(shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a learner has to know of the data before it sees any: shapes, not values.
+    """What a learner has to know about the data in advance: shapes and types, no values.
 
     >>> Spec(shape=(3, 32, 32), num_classes=10).is_image
     True
     """
 
     shape: tuple[int, ...]  # of one sample: (channels, height, width), or (features,)
-    num_classes: int  # how many classes there is room for
-    dtype: torch.dtype = torch.uint8  # uint8 is scaled to [-1, 1] by the learner; float32 is used as it is
+    num_classes: int  # the largest number of classes
+    dtype: torch.dtype = torch.uint8  # uint8 is scaled to [-1, 1] by the learner; float32 is used unchanged
     augmentation: CropFlip = field(default_factory=CropFlip)
 
     @property
@@ -45,7 +45,7 @@ class Spec:
 
     @property
     def sample_bytes(self) -> int:
-        """Of one sample as it is stored, without its label."""
+        """Size of one stored sample, without its label."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
@@ -109,7 +109,7 @@ class Dataset:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A checksum of all samples and labels: two runs on different data never pass for the same.
+        """A checksum of all samples and labels, so that runs on different data are not mistaken for each other.
 
         >>> from onebyone.data import load
         >>> load("digits").fingerprint == load("digits").held_out().fingerprint
@@ -121,15 +121,15 @@ class Dataset:
         return f"{checksum:08x}"
 
     def to(self, device: torch.device | str) -> Dataset:
-        """The same set with its tensors on ``device``: moved once, before the first step."""
+        """The same data set with its tensors on ``device``."""
         x, y = self.train_x.to(device), self.train_y.to(device)
         return replace(self, train_x=x, train_y=y, test_x=self.test_x.to(device), test_y=self.test_y.to(device))
 
     def held_out(self, fraction: float = 0.1, seed: int = 0) -> Dataset:
-        """The set for tuning: a random ``fraction`` of each training class becomes the test set.
+        """The data set for tuning: a random ``fraction`` of each training class becomes the test set.
 
-        The real test set is not in what comes back, so nothing can be chosen on it by accident. A class
-        keeps at least one sample on the training side, and gives at least one where it has two.
+        The real test set is not part of the result, so nothing can be chosen on it by accident. Each class keeps at
+        least one training sample, and at least one sample is held out of each class that has two or more.
 
         >>> from onebyone.data import load
         >>> digits = load("digits")
@@ -142,7 +142,7 @@ class Dataset:
         return replace(self, train_x=x[keep], train_y=y[keep], test_x=x[hold], test_y=y[hold])
 
     def few(self, classes: int, train: int, test: int) -> Dataset:
-        """A small set of the same kind: of the first ``classes``, the first so many samples of each.
+        """A small data set: the first ``train`` and ``test`` samples of each of the first ``classes`` classes.
 
         >>> from onebyone.data import load
         >>> small = load("digits").few(classes=3, train=5, test=2)
@@ -172,7 +172,7 @@ def split_by_class(y: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tenso
     Drawn on the CPU, so the split is the same on every device.
     """
     if not 0 < fraction < 1:
-        raise UsageError(f"held-out fraction is {fraction}; it must lie between 0 and 1")
+        raise UsageError(f"held-out fraction is {fraction}; it must be between 0 and 1")
     labels = y.cpu()
     generator = torch.Generator().manual_seed(seed)
     held = torch.zeros(len(labels), dtype=torch.bool)
@@ -186,7 +186,7 @@ def split_by_class(y: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tenso
 
 
 def check_samples(x: Tensor, what: str) -> None:
-    """Refuse samples no learner can use: none at all, a strange type, NaN or infinite values."""
+    """Refuse samples that no learner can use: an empty set, another type, NaN or infinite values."""
     if x.dtype not in (torch.uint8, torch.float32):
         raise UsageError(f"{what} has samples of type {x.dtype}; convert them to uint8 or float32")
     if x.dim() not in (2, 4) or x.numel() == 0:
@@ -212,15 +212,15 @@ def first_not_finite(x: Tensor) -> int | None:
 
 
 def check_labels(x: Tensor, y: Tensor, num_classes: int, what: str) -> None:
-    """Refuse labels that do not fit: another count than the samples, not integers, out of range."""
+    """Refuse labels that do not fit the samples: another number, not integers, or out of range."""
     if y.shape != x.shape[:1]:
-        raise UsageError(f"{what} has {len(x)} samples and labels of shape {tuple(y.shape)}; give one label a sample")
+        raise UsageError(f"{what} has {len(x)} samples and labels of shape {tuple(y.shape)}; give one label per sample")
     if y.dtype != torch.int64:
         raise UsageError(f"{what} has labels of type {y.dtype}; convert them to int64")
     low, high = int(y.min()), int(y.max())
     if low < 0 or high >= num_classes:
         raise UsageError(
-            f"{what} has labels from {low} to {high}; with {num_classes} classes they must lie in 0..{num_classes - 1}"
+            f"{what} has labels from {low} to {high}; with {num_classes} classes they must be in 0..{num_classes - 1}"
         )
 
 

@@ -1,4 +1,4 @@
-"""The data set that is always there: small, embedded, read in a millisecond."""
+"""The embedded data set: small, without a download, read in a millisecond."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from onebyone.data.augmentation import CropFlip
 from onebyone.data.dataset import Dataset, split_by_class
 from onebyone.data.registry import register
 
-# Made once from scikit-learn's copy (NOTICE has the source and licence), so that neither a download nor
+# Written once from scikit-learn's copy (NOTICE has the source and licence), so that neither a download nor
 # scikit-learn is needed: x = round(load_digits().images * 255 / 16), y = load_digits().target.
 FILE = Path(__file__).with_name("digits.npz")
 
 
-@register("digits", about="not in the paper: for trying things out in seconds, and for tests")
+@register("digits", about="not in the paper: for trials that take seconds, and for tests")
 def load_digits(root: Path | None = None) -> Dataset:
     """1,797 handwritten digits of 8x8 pixels, embedded in the package.
 
-    A fifth of each class, always the same one, is the test set. ``root`` is not used.
+    A fixed fifth of each class is the test set. ``root`` is not used.
 
     >>> digits = load_digits()
     >>> len(digits.train_y), len(digits.test_y), digits.spec.shape
@@ -37,5 +37,5 @@ def load_digits(root: Path | None = None) -> Dataset:
         test_x=x[test],
         test_y=y[test],
         classes=tuple("0123456789"),
-        augmentation=CropFlip(padding=0, flip=False),  # they fill their 8x8 frame, and a mirrored one is another sign
+        augmentation=CropFlip(padding=0, flip=False),  # digits fill their 8x8 pixels, and have no mirror symmetry
     )

@@ -101,11 +101,11 @@ def _download(address: str, part: Path, destination: Path, progress: Progress | 
         part.unlink()  # 416: nothing is missing, but the checksum is wrong
         _download(address, part, destination, progress)
         return
-    except (OSError, HTTPException, ValueError) as error:  # ValueError: not an address at all
+    except (OSError, HTTPException, ValueError) as error:  # ValueError: not an address
         raise failed(getattr(error, "reason", error)) from error
     with response:
         if response.status != 206:
-            have = 0  # the server sends the whole file, whatever was asked for
+            have = 0  # the server ignores the range and sends all of the file
         length = response.headers.get("Content-Length")
         total = have + int(length) if length else None
         with part.open("ab" if have else "wb") as file:

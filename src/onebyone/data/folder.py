@@ -69,14 +69,14 @@ def from_folder(
     if not isinstance(size, int) or size < 1:
         raise UsageError(f"size is {size!r}; images need at least 1 pixel per side")
     train, test = root / "train", root / "test"
-    # There may be a class of pictures of trains, so only both together mean the two halves.
+    # "train" may be a class of images of trains, so only both folders together are taken for the split.
     divided = train.is_dir() and test.is_dir()
     halves = [train, test] if divided else [root]
     classes = _class_names(halves[0])
-    if divided and (strange := sorted(set(_class_names(test)) - set(classes))):
+    if divided and (extra := sorted(set(_class_names(test)) - set(classes))):
         raise UsageError(
-            f"{test} has the classes {', '.join(strange)}, which {train} has not; remove them, or add images to "
-            "learn them from"
+            f"{test} has the classes {', '.join(extra)}, which {train} does not have; remove them, or add "
+            "training images"
         )
     skipped: dict[Path, str] = {path: "beside the class folders" for half in halves for path in _files(half)}
     read = [_read(half, classes, size, skipped, progress) for half in halves]

@@ -1,4 +1,4 @@
-"""Data sets by name. Adding one is adding one function."""
+"""Data sets by name."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ DATASETS: Registry[Entry] = Registry("data set", "datasets")
 
 
 def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
-    """Make a function that takes a folder (or None) and returns a :class:`Dataset` known by ``name``.
+    """Register a function that takes a path (or None) and returns a :class:`Dataset` under ``name``.
 
-    The first line of its docstring is what ``onebyone datasets`` prints; ``about`` says where the paper
-    uses it.
+    The first line of its docstring is printed by ``onebyone datasets``; ``about`` is its use in the paper.
     """
 
     def add(load: Loader) -> Loader:

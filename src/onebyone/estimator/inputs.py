@@ -51,7 +51,7 @@ class Samples:
         """[m, *sample_shape] the samples at ``index`` [m]."""
         if isinstance(self.source, Tensor):
             return self.layout.convert(self.source[index], self.given)
-        return self._decoded([self.source[place] for place in index.tolist()])
+        return self._decoded([self.source[position] for position in index.tolist()])
 
     def chunks(self) -> Iterator[Tensor]:
         """All samples in order, in parts that take a bounded amount of memory.
@@ -80,7 +80,7 @@ class Samples:
 
 
 def read_samples(X: Any, layout: Layout | None = None, channels: str = "auto", estimator: object = None) -> Samples:
-    """The samples in ``X``, to be used in ``layout``; without one, they say themselves what it is.
+    """The samples in ``X``, to be used in ``layout``; without one, it is inferred from them.
 
     Images of another size than the layout's are resized, and converted between gray and colour. The layout of images of
     Pillow and of image files is the size of the first one, with its shorter side at most 256 pixels, in gray if all of

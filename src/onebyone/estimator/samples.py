@@ -13,32 +13,32 @@ from torch import Tensor
 
 from onebyone.errors import UsageError
 
-Axes = Literal["vector", "gray", "first", "last"]  # what one sample is; of an image with channels, where these stand
+Axes = Literal["vector", "gray", "first", "last"]  # of one sample; "first" and "last" are positions of the channel axis
 DTYPES = {"uint8": torch.uint8, "float32": torch.float32}
 MOST = 2**26  # values of a sample that is read from a file
-FEW = 4  # an axis of at most so many is taken for channels: gray, gray and alpha, colour, colour and alpha
+FEW = 4  # largest size of an axis that is taken for channels: gray, gray and alpha, colour, colour and alpha
 
 
 @dataclass(frozen=True)
 class Layout:
-    """What one sample is, fixed by the first that comes.
+    """What one sample is, fixed by the first call.
 
-    Samples are vectors [n, features], gray images [n, height, width], or images with channels. Where the channels of
-    the last stand is seen from the shape: the one axis, first or last, that is at most 4. If that is both or neither,
-    it has to be said.
+    Samples are vectors [n, features], gray images [n, height, width], or images with channels. The channel axis is
+    inferred from the shape: the axis, first or last, of size at most 4. If that is both or neither, ``channels`` has to
+    be given.
 
     >>> layout = Layout.of(torch.zeros(2, 28, 30, 3))
     >>> layout.axes, layout.sample_shape
     ('last', (3, 28, 30))
     """
 
-    shape: tuple[int, ...]  # of one sample, as it comes
-    dtype: torch.dtype  # bytes stay bytes and are scaled by the learner; all else is float32, used as it is
+    shape: tuple[int, ...]  # of one sample, as given
+    dtype: torch.dtype  # bytes are kept and scaled by the learner; other numbers are float32 and used unchanged
     axes: Axes
 
     @classmethod
     def of(cls, x: Tensor, channels: str = "auto") -> Layout:
-        """The layout of the samples in ``x``, whose ``channels`` are first, last, or (auto) seen from the shape."""
+        """The layout of the samples in ``x``, whose ``channels`` are first, last, or (auto) inferred from the shape."""
         shape = tuple(x.shape[1:])
         if channels not in ("auto", "first", "last"):
             raise UsageError(f"channels is {channels!r}; it must be 'auto', 'first' or 'last'")
@@ -68,7 +68,7 @@ class Layout:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Of one sample as networks read it: (features,) or (channels, height, width)."""
+        """Shape of one sample as networks read it: (features,) or (channels, height, width)."""
         match self.axes:
             case "gray":
                 return (1, *self.shape)
@@ -101,7 +101,7 @@ class Layout:
             return None
         expected, *own_sides = self.sample_shape
         for axes in (self.axes, channels) if self.axes in ("first", "last") else (channels,):
-            with suppress(UsageError):  # of a shape that does not say where its channels are
+            with suppress(UsageError):  # raised if the channel axis cannot be inferred
                 given = Layout.of(x, axes)
                 count, *sides = given.sample_shape
                 # An image [height, width, channels] without the axis of samples looks like many tiny gray images.
@@ -152,7 +152,7 @@ class Layout:
                 fits = {"vector": 1, "gray": 2, "first": 3, "last": 3}.get(axes) == len(sizes)
                 if fits and all(type(size) is int and size > 0 for size in sizes) and prod(sizes) <= MOST:
                     return cls(tuple(sizes), DTYPES[dtype], axes)  # type: ignore[arg-type]
-        raise UsageError(f"{found!r} is no layout of samples")
+        raise UsageError(f"{found!r} is not a layout of samples")
 
 
 def luminance(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""How the data arrive."""
+"""Streams: the order in which samples arrive."""
 
 from onebyone.streams.registry import create, in_full, register, streams
 from onebyone.streams.schedules import Common, Order, StreamOptions, blurry, class_incremental, gaussian, iid, returning

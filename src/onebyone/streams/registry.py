@@ -27,9 +27,9 @@ STREAMS: Registry[Entry] = Registry("stream", "streams")
 
 
 def register(name: str, options: type[Checked]) -> Callable[[F], F]:
-    """Make a function known by ``name``; its options are keywords of the function.
+    """Register a function under ``name``; its options are keywords of the function.
 
-    The first line of its docstring is what ``onebyone streams`` prints.
+    The first line of its docstring is printed by ``onebyone streams``.
     """
 
     def add(make: F) -> F:
@@ -49,7 +49,7 @@ def streams() -> dict[str, Entry]:
 
 
 def in_full(text: str) -> str:
-    """The same stream with every option written out, so that two texts for one stream become the same.
+    """The same stream with every option written out, so that equal streams have equal texts.
 
     >>> in_full("blurry"), in_full("blurry:imbalance=10,share=0.30")
     ('blurry:imbalance=1.0,share=0.1', 'blurry:imbalance=10.0,share=0.3')

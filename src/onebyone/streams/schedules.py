@@ -1,7 +1,7 @@
-"""How classes arrive: one after another, with blurry boundaries, in waves, again and again, or all at once.
+"""How classes arrive: one after another, with blurry boundaries, in waves, repeatedly, or all at once.
 
-A stream is drawn on the CPU from its seed alone, and no sample arrives twice. Every stream can be made ``imbalanced``:
-its most frequent class then has so many times the samples of its least frequent one.
+A stream is drawn on the CPU from its seed alone, and no sample arrives twice. Every stream can be made imbalanced:
+``imbalance`` is the number of samples of its most frequent class over that of its least frequent one.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ Groups = list[tuple[int, ...]]  # the classes of each task
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions(Checked):
-    """What every stream can be told."""
+    """Options of every stream."""
 
-    imbalance: float = option(1.0, "most frequent class over the least (1: as it is)", low=1)
+    imbalance: float = option(1.0, "most frequent class over the least (1: unchanged)", low=1)
 
 
 class Common(TypedDict, total=False):
@@ -63,7 +63,7 @@ def class_incremental(
     """Classes one after another, in disjoint tasks.
 
     A task has ``classes_per_task`` classes (the last may have fewer), its samples shuffled. Classes come in label
-    order, as in the paper, or in a seeded random one. No batch reaches over the end of a task.
+    order, as in the paper, or in random order by the seed. No batch extends over the end of a task.
     """
     plan = _Plan(y, num_classes, classes_per_task, **common)
     return plan.by_task(plan.home(), disjoint=True)
@@ -78,9 +78,9 @@ def blurry(
     share: float = BlurryOptions.share,
     **common: Unpack[Common],
 ) -> Stream:
-    """Tasks with blurry boundaries: some samples stray.
+    """Tasks with blurry boundaries: some samples arrive in other tasks.
 
-    Each sample strays with a probability of ``share``, to any of the other tasks, earlier or later. This is the blurry
+    Each sample moves with a probability of ``share`` to any of the other tasks, earlier or later. This is the blurry
     setting of Bang et al., Rainbow Memory (CVPR 2021), whose Blurry10 has a share of 0.1; Koh et al. (ICLR 2022)
     build on it.
 
@@ -89,15 +89,15 @@ def blurry(
     >>> 0.7 < float((y[first.indices] == 0).float().mean()) < 0.9
     True
     """
-    BlurryOptions(share=share)  # refuses what is out of bounds
+    BlurryOptions(share=share)  # raises if it is out of bounds
     plan = _Plan(y, num_classes, classes_per_task, **common)
     tasks, samples = len(plan.groups), len(plan.labels)
     if tasks == 1:
         raise UsageError("a stream of one task has no boundary to blur; lower classes_per_task")
     draw = plan.generator()
-    strays = torch.rand(samples, generator=draw) < share
-    away = torch.randint(1, tasks, (samples,), generator=draw)  # tasks further, round the end
-    return plan.by_task((plan.home() + strays * away) % tasks, disjoint=not bool(strays.any()))
+    moved = torch.rand(samples, generator=draw) < share
+    away = torch.randint(1, tasks, (samples,), generator=draw)  # by how many tasks, modulo their number
+    return plan.by_task((plan.home() + moved * away) % tasks, disjoint=not bool(moved.any()))
 
 
 @register("gaussian", GaussianOptions)
@@ -111,10 +111,10 @@ def gaussian(
 ) -> Stream:
     """Classes come and go in waves, without any boundary.
 
-    Each sample arrives at a time drawn from a Gaussian round the centre of its class. The centres of the groups of
-    ``classes_per_task`` classes lie one task apart; with ten of them a ``width`` of 1 is a tenth of the stream. The
-    learner is examined after stretches of equal length. This is the boundary-free stream of Koh et al. (ICLR 2023)
-    with its centres in order, as Shanahan et al. (2021, arXiv:2105.13327) have them.
+    Each sample arrives at a time drawn from a Gaussian around the centre of its class. The centres of the groups of
+    ``classes_per_task`` classes are one task apart; with ten of them a ``width`` of 1 is a tenth of the stream. The
+    learner is evaluated after parts of equal length. This is the boundary-free stream of Koh et al. (ICLR 2023)
+    with its centres in order, as in Shanahan et al. (2021, arXiv:2105.13327).
 
     >>> y = torch.arange(1000) % 10
     >>> [len(task.indices) for task in gaussian(y, num_classes=10, classes_per_task=5).tasks]
@@ -123,7 +123,7 @@ def gaussian(
     GaussianOptions(width=width)
     plan = _Plan(y, num_classes, classes_per_task, **common)
     time = plan.home() + width * torch.randn(len(plan.labels), generator=plan.generator())
-    return plan.in_stretches(plan.indices[time.argsort(stable=True)])
+    return plan.in_equal_parts(plan.indices[time.argsort(stable=True)])
 
 
 @register("returning", ReturningOptions)
@@ -137,9 +137,9 @@ def returning(
 ) -> Stream:
     """Classes come back, each time with new samples.
 
-    The incremental stream ``periods`` times over, with another part of every class each time; there are ``periods``
-    times as many tasks. Class-incremental learning with repetition (Hemati et al., CoLLAs 2023) in its regular form:
-    every class returns after the same time, as in a year with seasons.
+    The incremental stream is repeated ``periods`` times, each time with another part of every class, so there are
+    ``periods`` times as many tasks. This is class-incremental learning with repetition (Hemati et al., CoLLAs 2023) in
+    its regular form: every class returns after the same time.
 
     >>> [task.classes for task in returning(torch.arange(8) % 2, num_classes=2, periods=2).tasks]
     [(0,), (1,), (0,), (1,)]
@@ -148,9 +148,7 @@ def returning(
     plan = _Plan(y, num_classes, classes_per_task, **common)
     home, counts = plan.home(), torch.bincount(plan.labels)
     if bool(((counts > 0) & (counts < periods)).any()):
-        raise UsageError(
-            f"a class has fewer samples than the {periods} times it is to arrive; lower periods or add samples"
-        )
+        raise UsageError(f"a class has fewer samples than its {periods} periods; lower periods or add samples")
     period = _rank(plan.labels) * periods // counts[plan.labels]
     return plan.by_task(period * len(plan.groups) + home, times=periods, disjoint=periods == 1)
 
@@ -164,18 +162,18 @@ def iid(
 ) -> Stream:
     """All classes shuffled together.
 
-    There are as many stretches as the incremental stream has tasks.
+    There are as many parts of equal length as the incremental stream has tasks.
 
     >>> stream = iid(torch.arange(10) % 5, num_classes=5, batch_size=4)
     >>> len(stream.tasks), stream.samples
     (5, 10)
     """
     plan = _Plan(y, num_classes, classes_per_task, **common)
-    return plan.in_stretches(plan.indices)
+    return plan.in_equal_parts(plan.indices)
 
 
 class _Plan:
-    """What every stream begins with: its groups of classes, and its samples in random order."""
+    """What all streams share: the groups of classes, and the samples in random order."""
 
     def __init__(
         self,
@@ -187,7 +185,7 @@ class _Plan:
         seed: int = 0,
         imbalance: float = StreamOptions.imbalance,
     ) -> None:
-        StreamOptions(imbalance=imbalance)  # refuses what is out of bounds
+        StreamOptions(imbalance=imbalance)  # raises if it is out of bounds
         self.device = y.device
         self.groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
         self.indices, self.labels = _shuffled(y, imbalance, seed)  # [n] and [n]
@@ -209,7 +207,7 @@ class _Plan:
         return home[self.labels]
 
     def by_task(self, task: Tensor, *, disjoint: bool, times: int = 1) -> Stream:
-        """The stream in which each sample arrives in its ``task`` [n]; the groups follow each other so many times."""
+        """The stream in which each sample arrives in its ``task`` [n]; the groups are repeated ``times`` times."""
         groups = self.groups * times
         parts = [self.indices[task == number].to(self.device) for number in range(len(groups))]
         if not all(map(len, parts)):
@@ -218,7 +216,7 @@ class _Plan:
             )
         return Stream(tuple(map(Task, groups, parts)), disjoint=disjoint, batch_size=self.batch_size)
 
-    def in_stretches(self, indices: Tensor) -> Stream:
+    def in_equal_parts(self, indices: Tensor) -> Stream:
         """The stream of these samples in this order, in tasks of equal length."""
         if len(indices) < len(self.groups):
             raise UsageError(
@@ -230,7 +228,7 @@ class _Plan:
 
 def _groups(num_classes: int, per_task: int, order: Order, batch_size: int, seed: int) -> Groups:
     if not 1 <= per_task <= num_classes:
-        raise UsageError(f"classes_per_task is {per_task}; with {num_classes} classes it must lie in 1..{num_classes}")
+        raise UsageError(f"classes_per_task is {per_task}; with {num_classes} classes it must be in 1..{num_classes}")
     if batch_size < 1:
         raise UsageError(f"batch_size is {batch_size}; it must be at least 1")
     if order not in get_args(Order):
@@ -254,13 +252,14 @@ def _shuffled(y: Tensor, imbalance: float, seed: int) -> tuple[Tensor, Tensor]:
 def _long_tail(counts: Tensor, imbalance: float, seed: int) -> Tensor:
     """How many samples each class keeps: from class to class fewer by the same factor, ``imbalance`` in all.
 
-    The exponential profile of Cao et al. (NeurIPS 2019). Which class is rare is drawn by the seed, so that to be rare
-    is not to be late. So that the ratio is as asked, no class keeps more than the smallest one has.
+    The exponential profile of Cao et al. (NeurIPS 2019). Which classes are rare is drawn by the seed, so that
+    rare classes are not always the last ones. No class keeps more samples than the smallest one has, so that the ratio
+    is exact.
     """
     present = counts.nonzero().flatten()
     most = int(counts[present].min())
     if len(present) == 1:
-        raise UsageError("one class alone cannot be imbalanced; add classes or leave imbalance at 1")
+        raise UsageError("a single class cannot be imbalanced; add classes or leave imbalance at 1")
     if imbalance > most:
         raise UsageError(
             f"imbalance is {imbalance}; the smallest class has {most} samples, so it can be at most {most}"

@@ -1,4 +1,4 @@
-"""What a stream is: batches of samples in tasks, tasks in sequence, no sample twice."""
+"""A stream: a sequence of tasks, which are sequences of batches; no sample arrives twice."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Task:
-    """A stretch of the stream, after which the learner is examined."""
+    """A part of the stream, after which the learner is evaluated."""
 
     classes: tuple[int, ...]  # the group of classes whose accuracy is one column of the accuracy matrix
     indices: Tensor  # [n] training samples, in order of arrival
@@ -33,7 +33,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Stream:
-    """Tasks in sequence. Learners see its batches; where a task ends is the stream's secret.
+    """Tasks in sequence. Learners see the batches only, not where a task ends.
 
     Iterating gives the indices of one batch after another. The order is drawn on the CPU, so that a seed gives
     the same stream on every device.
@@ -57,7 +57,7 @@ class Stream:
         return sum(len(task.batches(self.batch_size)) for task in self.tasks)
 
     def to(self, device: torch.device | str) -> Stream:
-        """The same, with its indices where the data are."""
+        """The same stream with its indices on ``device``."""
         tasks = tuple(replace(task, indices=task.indices.to(device)) for task in self.tasks)
         return replace(self, tasks=tasks)
 
@@ -68,7 +68,7 @@ class Stream:
     def first_arrivals(self, y: Tensor) -> dict[int, int]:
         """The task (from 0) in which each class first arrives, by the labels of all training samples.
 
-        A class that never arrives is due with the first task that names it, so that it is not left out in silence.
+        A class that never arrives is counted with the first task that names it, so that it is not left out.
 
         >>> import torch
         >>> from onebyone import iid
