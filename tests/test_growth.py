@@ -115,7 +115,7 @@ def test_two_that_grew_alike_stay_alike(few: Dataset, name: str, options: dict[s
         assert torch.equal(tensor, second.state_dict()[part]), part
 
 
-def test_a_memory_by_the_sample_does_not_hang_on_the_classes(few: Dataset) -> None:
+def test_memory_samples_does_not_depend_on_the_number_of_classes(few: Dataset) -> None:
     learner = create("er", few.spec, memory_samples=7, memory_per_class=100)
     assert isinstance(learner, ReplayLearner)
     assert learner.memory.capacity == 7
@@ -125,7 +125,7 @@ def test_a_memory_by_the_sample_does_not_hang_on_the_classes(few: Dataset) -> No
 def test_a_memory_that_would_grow_is_refused(few: Dataset, policy: str) -> None:
     """Its new rows would be replayed as if they were samples of class 0."""
     learner = learner_of_three(few, "er", {"memory_per_class": 2, "memory_policy": policy}, room=3)
-    with pytest.raises(UsageError, match=r"a memory of 6 samples one of 12, .* give memory_samples"):
+    with pytest.raises(UsageError, match=r"from 6 to 12 samples, .* give memory_samples"):
         grown(learner, 6)
 
 

@@ -103,7 +103,7 @@ def test_a_class_that_is_gone_is_no_adjusted_answer(digits: Dataset, policy: str
 
 
 def test_the_adjusted_answer(few: Dataset) -> None:
-    """The head's scores less the logarithm of how often a class was shown of late."""
+    """The head's scores minus the logarithm of each class's share in recent steps."""
     adjusted, head = (taught(few, "replay", average=0.9, readout=readout) for readout in ("adjusted", "head"))
     difference = head.scores(few.test_x) - adjusted.scores(few.test_x)
     torch.testing.assert_close(difference, head.shown.log().expand_as(difference), rtol=1e-4, atol=1e-4)

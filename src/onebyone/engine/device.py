@@ -133,7 +133,7 @@ def reproducible() -> Iterator[None]:
 
 @contextmanager
 def torch_settings(flops: float) -> Iterator[None]:
-    """Inside, torch is set up for reproducible steps of so many operations; after, all settings are as before.
+    """Inside, torch is set up for reproducible steps of ``flops`` operations; after, all settings are as before.
 
     Small steps get a single thread. A second one gains nothing on them, and loses a great deal where the machine is
     busy: the threads wait for each other at every layer (measured on 2 busy cores: 62 s for a run on digits, and 0.7 s
