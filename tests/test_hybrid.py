@@ -16,7 +16,7 @@ from onebyone.engine.static import blank_batch, shapes_only
 from onebyone.methods import grown
 from onebyone.methods.hybrid import TEMPERATURE, Hybrid
 from onebyone.runs import RunConfig, run
-from onebyone.testing.watch import NoLooking
+from onebyone.testing.watch import NoValueReads
 
 DIGITS, VECTORS = Spec((1, 8, 8), 10), Spec((20,), 4, torch.float32)
 
@@ -241,7 +241,7 @@ def test_a_step_after_the_first_ones_is_static(digits: Dataset) -> None:
     learner = learn(make(digits.spec), digits.train_x[:300], digits.train_y[:300])
     with shapes_only(learner) as copy:
         assert copy.observe(*blank_batch(copy, 10)).shape == ()
-    with NoLooking():  # type: ignore[no-untyped-call]
+    with NoValueReads():  # type: ignore[no-untyped-call]
         learner.observe(digits.train_x[:10], digits.train_y[:10])
 
 
