@@ -287,7 +287,7 @@ def tensor(name: str, make: Any) -> Any:
         (huge("options.memory_samples", 10**12), "memory.x is"),
         (huge("options.replay_size", 10**12), "replay_size is 10+; it must be at most"),
         (huge("layout.shape", [10**7]), "cannot read samples|is"),
-        (huge("layout.shape", [10**12]), "is no layout"),
+        (huge("layout.shape", [10**12]), "is not a layout"),
         (huge("parameters.method", "os.system"), "unknown method"),
         (huge("parameters.encoder", "hf-hub:somebody/thing"), "unknown encoder"),
         (huge("parameters.encoder", "../../module.py"), "unknown encoder"),

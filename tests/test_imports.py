@@ -15,7 +15,7 @@ PACKAGE = Path(onebyone.__file__).parent
 ORDER = [
     ["errors", "seeding"],
     ["options", "files", "registry", "river"],
-    ["data"],
+    ["data", "tensors"],
     ["streams", "memory", "nets"],
     ["methods"],
     ["engine"],

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from onebyone.errors import UsageError
+from onebyone.estimator.building import State
 from onebyone.estimator.labels import to_json
-from onebyone.estimator.making import State
 from onebyone.files import whole
 from onebyone.methods import NetworkLearner
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
@@ -20,12 +19,12 @@ from onebyone.data import Spec
 from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.estimator import labels as label_codes
-from onebyone.estimator.making import State, augmentation, check_settings, check_step, encoder, making
+from onebyone.estimator.building import State, augmentation, check_settings, check_step, encoder, learner_parameters
 from onebyone.estimator.samples import Layout
-from onebyone.files import whole
 from onebyone.methods import AUTO, Options, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.seeding import seeded
+from onebyone.tensors import read_tensors, write_tensors
 
 VERSION = 1
 MOST = 2**48  # samples of a class
@@ -38,8 +37,7 @@ def write(path: Path, state: State, parameters: Mapping[str, Any]) -> None:
     check_finite(tensors)
     text = describe(state, parameters)
     metadata = {"onebyone": text, "sha256": checksum(text, tensors)}
-    with whole(path) as place:
-        place.write_bytes(safetensors.save(tensors, metadata))
+    write_tensors(path, tensors, metadata)
 
 
 def size(state: State, parameters: Mapping[str, Any]) -> int:
@@ -61,7 +59,7 @@ def read(
         raise UsageError(f"{path} is not there; nothing was saved under this name") from None
     except UsageError as error:
         raise UsageError(f"{path} cannot be loaded: {error}") from None
-    except (SafetensorError, OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError) as error:
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError, OverflowError) as error:
         reason = str(error).split("\n")[0]
         raise UsageError(f"{path} cannot be loaded: it is damaged, or no saved classifier ({reason})") from None
 
@@ -109,7 +107,7 @@ def whole_number(value: Any) -> int:
     """For JSON, which knows no integers of numpy's."""
     if isinstance(value, Integral):
         return int(value)
-    raise TypeError(f"a {type(value).__name__} has no place in JSON")
+    raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
 def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
@@ -123,12 +121,10 @@ def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
 
 def open_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description and the tensors of a file that is what it was when it was written."""
-    with safe_open(path, framework="pt") as file:
-        metadata = file.metadata() or {}
-        text = metadata["onebyone"]
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if checksum(text, tensors) != metadata["sha256"]:
-            raise UsageError("its checksum is wrong, it was damaged or changed")
+    tensors, metadata = read_tensors(path)
+    text = metadata["onebyone"]
+    if checksum(text, tensors) != metadata["sha256"]:
+        raise UsageError("its checksum is wrong, it was damaged or changed")
     description = json.loads(text)
     if not isinstance(description, dict):
         raise UsageError("its description is no JSON object")
@@ -189,7 +185,7 @@ def parse(
     learner.load_state_dict(tensors)
     check_values(learner, len(labels))
     named = None if names is None else tuple(names)
-    return State(making(parameters), layout, labels, learner, chosen, named), parameters
+    return State(learner_parameters(parameters), layout, labels, learner, chosen, named), parameters
 
 
 def check_parameters(found: Any, known: Collection[str]) -> dict[str, Any]:

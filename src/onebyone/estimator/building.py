@@ -10,6 +10,7 @@ from functools import cached_property
 from numbers import Integral
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
@@ -72,9 +73,16 @@ class State:
         """The labels in the order of ``classes_``."""
         return as_array([self.labels[slot] for slot in self.columns])
 
+    def attributes(self) -> dict[str, Any]:
+        """The attributes of a fitted classifier."""
+        found = {"classes_": self.classes, "n_features_in_": math.prod(self.layout.shape), "method_": self.method}
+        if self.feature_names is not None:
+            found["feature_names_in_"] = np.array(self.feature_names, dtype=object)
+        return found
 
-def making(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Those parameters that say what learner it is, and so must not change before learning begins anew."""
+
+def learner_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Those parameters that say what learner it is, and so must not change before ``fit`` begins again."""
     own = {name: value for name, value in parameters.items() if name not in LATER}
     return own | {"options": dict(own["options"] or {})}
 
@@ -98,7 +106,7 @@ def method_in_use(parameters: Mapping[str, Any], layout: Layout) -> str:
     return choose(spec, budget(parameters["memory"], layout), network=wanted)
 
 
-def make_learner(
+def build_learner(
     name: str, parameters: Mapping[str, Any], layout: Layout, seed: int, device: torch.device
 ) -> AnyLearner:
     """A learner of this method as these parameters of the classifier say, with room for the first classes."""

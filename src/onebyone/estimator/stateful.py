@@ -1,0 +1,161 @@
+"""A classifier with a state that is exchanged as a whole, saved, loaded and copied."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import nn
+
+from onebyone.estimator import autosave, persistence
+from onebyone.estimator.autosave import Autosave
+from onebyone.estimator.building import State
+from onebyone.estimator.calls import learning
+from onebyone.estimator.export import export
+from onebyone.estimator.locking import synchronized
+from onebyone.estimator.rollback import changeable, restored_on_error
+
+OWN = ("_lock", "_autosaver")  # attributes that a copy does not get
+
+
+class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """What :class:`OnlineClassifier` does with its state. The subclass has the parameters."""
+
+    autosave: str | Path | None
+    every: int
+    _state: State | None = None
+    _autosaver: Autosave | None = None
+
+    @contextmanager
+    def _all_or_nothing(self, state: State) -> Iterator[None]:
+        """If the block raises anything, what was learnt and what is on disk are as they were before."""
+        before = self._state
+        with ExitStack() as stack:
+            if self._autosaver is not None and not self._autosaver.is_for(self.autosave):
+                self._autosaver.detach()
+                self._autosaver = None
+            if self.autosave is not None:
+                self._autosaver = self._autosaver or Autosave(self, self.autosave)
+                stack.enter_context(self._autosaver.transaction())
+            if before is not None and before.learner is state.learner:
+                stack.enter_context(restored_on_error(state.learner))
+            try:
+                yield
+            except BaseException:
+                self._adopt(before)
+                raise
+
+    def _accept(self, state: State, samples: int) -> None:
+        """Make this the classifier's state, on disk too if it is time to save."""
+        persistence.check_finite(changeable(state.learner))
+        if self._autosaver is not None:
+            self._autosaver.record(state, self.get_params(deep=False), samples, int(self.every))
+        self._adopt(state)
+
+    def _adopt(self, state: State | None) -> None:
+        """Set the attributes of a fitted classifier, or remove them."""
+        fitted = {} if state is None else state.attributes()
+        for name in ("classes_", "n_features_in_", "method_", "feature_names_in_"):
+            if name in fitted:
+                setattr(self, name, fitted[name])
+            else:
+                self.__dict__.pop(name, None)
+        self._state = state
+
+    @synchronized
+    def save(self, path: str | Path) -> None:
+        """Write all of it to one file, which is whole or not there: safetensors, with the rest as JSON inside.
+
+        An encoder that is a module of yours is saved by its weights, and has to be given again when loading.
+        """
+        persistence.write(Path(path), self._fitted(), self.get_params(deep=False))
+
+    @classmethod
+    def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
+        """What was saved; the next ``partial_fit`` gives bit for bit what it would have given, on the same device.
+
+        ``path`` is a file, or a folder of ``autosave``, which goes on there. No code of the file is run, and one that
+        is damaged or was tampered with is refused with a ValueError. ``encoder`` is needed if it was a module.
+        """
+        path = Path(path)
+        file = path / autosave.FILE if path.is_dir() else path
+        version = autosave.version_of(file)  # before reading: a later one would be refused, not overwritten
+        with learning():
+            state, parameters = persistence.read(file, cls._get_param_names(), encoder, device)
+        classifier = cls(**parameters)
+        if path.is_dir():  # a file from elsewhere never says where to write
+            classifier._autosaver = Autosave(classifier, path, version)
+            classifier.autosave = str(classifier._autosaver.folder)
+        classifier._adopt(state)
+        return classifier
+
+    @synchronized
+    def close(self) -> None:
+        """Save what ``autosave`` has not saved yet, and let another classifier write to the folder.
+
+        Without ``autosave`` it does nothing. A closed classifier still answers, and takes the folder again when it
+        learns, unless another one has written there.
+
+        Raises
+        ------
+        UsageError
+            If it cannot be saved. Then the folder stays with this classifier, so that ``close`` can be called again.
+        """
+        if self._autosaver is not None:
+            self._autosaver.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @synchronized
+    def export(self, path: str | Path) -> None:
+        """Write what answers, without what learns: ``*.onnx``, or ``*.pt2`` for ``torch.export.load``.
+
+        Samples as they come in, [n, ...] for any n, ``predict_proba`` out. The classes travel along, as JSON: in the
+        ONNX file's metadata under ``classes``, in the other as its extra file ``classes.json``.
+        """
+        export(Path(path), self._fitted())
+
+    @property
+    @synchronized
+    def nbytes(self) -> int:
+        """Bytes of everything it keeps; a saved file has this size."""
+        return persistence.size(self._fitted(), self.get_params(deep=False))
+
+    @property
+    @synchronized
+    def n_samples_seen_(self) -> int:
+        """How many samples were learnt; where to go on in a stream, after loading."""
+        return int(self._fitted().learner.counts.sum())
+
+    def _fitted(self) -> State:
+        check_is_fitted(self)
+        assert self._state is not None
+        return self._state
+
+    @synchronized
+    def __getstate__(self) -> dict[str, Any]:
+        """For copies and pickles: all but the folder of autosave, which stays with this one.
+
+        The lock is released before they are made, so the learner given out is one that no other thread changes.
+        """
+        given = {name: value for name, value in super().__getstate__().items() if name not in OWN}
+        if self._state is not None:
+            given["_state"] = replace(self._state, learner=deepcopy(self._state.learner))
+        return given
+
+    def __setstate__(self, given: dict[str, Any]) -> None:
+        super().__setstate__(given)
+        if torch.is_inference_mode_enabled() and self._state is not None:  # in which what was copied cannot learn
+            with learning():
+                self._state = replace(self._state, learner=deepcopy(self._state.learner))

@@ -1,0 +1,44 @@
+"""Files of tensors: safetensors, which run no code, written whole or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from onebyone.files import whole
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+    """Write tensors and texts to one file, so that the two can never disagree.
+
+    Raises UsageError if the file cannot be written.
+
+    >>> import torch
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_tensors(Path(folder) / "file", {"weight": torch.ones(2)}, {"note": "two ones"})
+    ...     read_tensors(Path(folder) / "file")
+    ({'weight': tensor([1., 1.])}, {'note': 'two ones'})
+    """
+    from safetensors.torch import save
+
+    content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
+    with whole(path) as temporary:
+        temporary.write_bytes(content)  # safetensors' own save_file does not report a full disk as one
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the texts of a file.
+
+    Raises ValueError if it is no such file, and OSError if it cannot be read.
+    """
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            return tensors, file.metadata() or {}
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
