@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 
 from onebyone import OnlineClassifier, methods
-from onebyone.methods import AUTO, ReplayOptions, method
+from onebyone.methods import AUTO, Options, ReplayOptions, method
 from onebyone.methods.registry import AnyLearner
 
 NAMES = list(methods())
 REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
+NETWORKS = [name for name in NAMES if issubclass(method(name).options, Options)]
 DEFAULT_AND_CCP = [AUTO, "ccp"]  # statistics without a network, and a network with a memory
 
 

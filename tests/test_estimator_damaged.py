@@ -1,0 +1,285 @@
+"""Damaged and forged files of a classifier are refused."""
+
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors import torch as safetensors
+from torch import Tensor, nn
+
+from onebyone import OnlineClassifier, UsageError
+from onebyone.estimator.persistence import checksum
+from onebyone.methods import AUTO
+
+
+@pytest.fixture(scope="module", params=[20, 300])
+def statistics(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """What the default keeps, while its first samples still wait and after that."""
+    path = tmp_path_factory.mktemp("statistics") / "file"
+    x, y = np.random.default_rng(0).normal(size=(request.param, 3)), ["a", "b"] * (request.param // 2)
+    clf = OnlineClassifier().partial_fit(x, y)
+    assert clf.method_ == "patch-lda"
+    clf.save(path)
+    return path.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("saved") / "file"
+    module = nn.Linear(3, 4)
+    x, y = np.random.default_rng(0).normal(size=(20, 3)), ["a", "b"] * 10
+    OnlineClassifier("er", memory=5, encoder=module).partial_fit(x, y).save(path)
+    return path.read_bytes()
+
+
+def attempt(path: Path) -> str:
+    """Load a file that may be anything: what it says, or a classifier that works."""
+    try:
+        clf = OnlineClassifier.load(path, encoder=nn.Linear(3, 4))
+    except ValueError as error:
+        return str(error)
+    x = np.ones((3, 3))
+    assert set(clf.predict(x)) <= set(clf.classes_)
+    clf.partial_fit(x, [clf.classes_.tolist()[0]] * 3)
+    return "works"
+
+
+def test_ten_thousand_damaged_files(saved: bytes, tmp_path: Path) -> None:
+    damage(saved, tmp_path / "file", 10_000)
+
+
+def test_damaged_statistics(statistics: bytes, tmp_path: Path) -> None:
+    damage(statistics, tmp_path / "file", 1_000)
+
+
+def damage(saved: bytes, path: Path, times: int) -> None:
+    """Bytes flipped, cut off, put in, doubled, in the header more often than elsewhere."""
+    chance, works = random.Random(0), 0
+    header = 8 + int.from_bytes(saved[:8], "little")
+    for _ in range(times):
+        content = bytearray(saved)
+        for _ in range(chance.choice((1, 1, 1, 2, 5))):
+            place = chance.randrange(chance.choice((8, header, len(content))))
+            match chance.randrange(5):
+                case 0:
+                    content[place % len(content)] = chance.randrange(256)
+                case 1:
+                    content[place % len(content)] ^= 1 << chance.randrange(8)
+                case 2:
+                    del content[max(1, place) :]
+                case 3:
+                    content[place:place] = chance.randbytes(chance.randrange(1, 20))
+                case 4:
+                    content[place:place] = content[place : place + chance.randrange(1, 200)]
+        path.write_bytes(content)
+        said = attempt(path)
+        assert said == "works" or said.startswith(f"{path} cannot be loaded: "), said
+        works += said == "works"
+        assert said != "works" or len(content) == len(saved), "a byte too many or too few went unnoticed"
+    assert works < times / 20  # a byte may be replaced by itself
+
+
+def forged(saved: bytes, path: Path, change: Any) -> None:
+    """A file somebody made on purpose: its description or tensors changed, its checksum right."""
+    path.write_bytes(saved)
+    with safe_open(path, framework="pt") as file:
+        description = json.loads(file.metadata()["onebyone"])
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    change(description, tensors)
+    text = json.dumps(description)
+    path.write_bytes(safetensors.save(tensors, {"onebyone": text, "sha256": checksum(text, tensors)}))
+
+
+def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """The path to every value inside a JSON value."""
+    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, inner in items:
+        yield (*before, key)
+        yield from places(inner, (*before, key))
+
+
+STRANGE = [None, True, -1, 0, 1, 3, 17, 10**6, 10**12, 10**40, 0.5, 1e308, "", "er", "../../etc", [], [1], {}, {"a": 1}]
+
+
+def test_forged_descriptions(saved: bytes, tmp_path: Path) -> None:
+    forge(saved, tmp_path / "file", at_least=40)
+
+
+def test_forged_descriptions_of_statistics(statistics: bytes, tmp_path: Path) -> None:
+    forge(statistics, tmp_path / "file", at_least=30)
+
+
+def forge(saved: bytes, path: Path, at_least: int) -> None:
+    """Every value in the description replaced by every strange one, or gone: refused, or it makes no difference."""
+    chance = random.Random(0)
+    path.write_bytes(saved)
+    with safe_open(path, framework="pt") as file:
+        everywhere = list(places(json.loads(file.metadata()["onebyone"])))
+    assert len(everywhere) >= at_least
+    for place in everywhere:
+        for value in [*chance.sample(STRANGE, 4), "gone"]:
+
+            def change(description: Any, tensors: Any, place: Any = place, value: Any = value) -> None:
+                for key in place[:-1]:
+                    description = description[key]
+                if value == "gone":
+                    del description[place[-1]]
+                else:
+                    description[place[-1]] = value
+
+            forged(saved, path, change)
+            said = attempt(path)
+            assert said == "works" or "cannot be loaded" in said, (place, value, said)
+
+
+def huge(name: str, value: Any) -> Any:
+    def change(description: Any, tensors: Any) -> None:
+        *path, last = name.split(".")
+        for key in path:
+            description = description[key]
+        description[last] = value
+
+    return change
+
+
+def tensor(name: str, make: Any) -> Any:
+    def change(description: Any, tensors: dict[str, Tensor]) -> None:
+        tensors[name] = make(tensors.get(name))
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (huge("version", 2), "it has version 2, and this onebyone reads 1"),
+        (huge("version", "1"), "it has version '1'"),
+        (huge("room", 10**12), "not"),
+        (huge("room", 10**30), "whole number"),
+        (huge("options.memory_samples", 10**12), "memory.x is"),
+        (huge("options.replay_size", 10**12), "replay_size is 10+; it must be at most"),
+        (huge("layout.shape", [10**7]), "cannot read samples|is"),
+        (huge("layout.shape", [10**12]), "is not a layout"),
+        (huge("parameters.method", "os.system"), "unknown method"),
+        (huge("parameters.encoder", "hf-hub:somebody/thing"), "unknown encoder"),
+        (huge("parameters.encoder", "../../module.py"), "unknown encoder"),
+        (huge("parameters.autosave", "/tmp"), "its parameters are not those"),
+        (huge("parameters.batch_size", 0), "batch_size is 0"),
+        (huge("labels", ["a", "a"]), "labels"),
+        (huge("labels", ["a", 1]), "different types"),
+        (huge("labels", ["a"]), "class without a label"),
+        (huge("labels", []), "labels"),
+        (huge("labels", [str(n) for n in range(17)]), "labels"),
+        (huge("features", ["a"]), "names of features"),
+        (tensor("memory.y", lambda old: old + 10**6), "class without a label"),
+        (tensor("memory.y", lambda old: old - 5), "class without a label"),
+        (tensor("memory.seen", lambda old: old - 100), "counts of samples"),
+        (tensor("memory.seen", lambda old: old + 2**62), "counts of samples"),
+        (tensor("counts", lambda old: -old), "counts of samples"),
+        (tensor("counts", lambda old: old * 0), "classes it has seen"),
+        (tensor("counts", lambda old: old + 1), "classes it has seen"),
+        (tensor("head.weight", lambda old: old * float("nan")), "not finite"),
+        (tensor("head.weight", lambda old: old.double()), r"head.weight is torch.float64"),
+        (tensor("head.weight", lambda old: old[:, :2].clone()), r"head.weight is torch.float32 \(16, 2\)"),
+        (tensor("other", lambda old: torch.zeros(3)), "nothing it has a use for"),
+        (tensor("_extra_state", lambda old: old[:100]), "damaged"),
+        (tensor("_extra_state", lambda old: old * 0 + 255), "damaged"),
+    ],
+)
+def test_a_forged_file_is_refused(saved: bytes, change: Any, message: str, tmp_path: Path) -> None:
+    forged(saved, tmp_path / "file", change)
+    with pytest.raises(UsageError, match=f"cannot be loaded: .*({message})"):
+        OnlineClassifier.load(tmp_path / "file", encoder=nn.Linear(3, 4))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (huge("method", "os.system"), "unknown method"),
+        (huge("method", AUTO), "unknown method"),
+        (huge("method", "er"), "damaged"),
+        (huge("room", 10**12), "it must be at least"),
+        (huge("options.budget", 10**7), "is torch"),
+        (huge("options.budget", 10**12), "is torch"),
+        (huge("options.budget", 10**40), "damaged"),
+        (huge("layout.shape", [10**7]), "it must be at least"),
+        (tensor("counts", lambda old: -old), "class without a label|counts of samples"),
+        (tensor("moments.counts", lambda old: old - 1), "counts of samples"),
+        (tensor("moments.covariance_codes", lambda old: torch.full_like(old, -(2**30))), "has no inverse"),
+        (tensor("extractor.deviation", lambda old: old * float("nan")), "not finite"),
+    ],
+)
+@pytest.mark.parametrize("statistics", [300], indirect=True)
+def test_forged_statistics_are_refused(statistics: bytes, change: Any, message: str, tmp_path: Path) -> None:
+    forged(statistics, tmp_path / "file", change)
+    with pytest.raises(UsageError, match=f"cannot be loaded: .*({message})"):
+        OnlineClassifier.load(tmp_path / "file")
+
+
+def test_forged_statistics_inside_a_hybrid_are_refused(tmp_path: Path) -> None:
+    x = np.random.default_rng(0).normal(size=(300, 3))
+    OnlineClassifier("hybrid", memory="30KB").partial_fit(x, ["a", "b"] * 150).save(tmp_path / "whole")
+    change = tensor("statistics.moments.covariance_codes", lambda old: torch.full_like(old, -(2**30)))
+    forged((tmp_path / "whole").read_bytes(), tmp_path / "file", change)
+    with pytest.raises(UsageError, match=r"cannot be loaded: .*has no inverse"):
+        OnlineClassifier.load(tmp_path / "file")
+
+
+@pytest.mark.parametrize("statistics", [20], indirect=True)
+def test_samples_that_wait_have_a_label(statistics: bytes, tmp_path: Path) -> None:
+    forged(statistics, tmp_path / "file", tensor("moments.mean_codes", lambda old: old + 2))
+    with pytest.raises(UsageError, match="cannot be loaded: its memory holds samples of a class without a label"):
+        OnlineClassifier.load(tmp_path / "file")
+
+
+@pytest.mark.parametrize("name", ["mlp", "scaled-mlp", "resnet18", "conv"])
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_file_that_claims_to_be_huge_costs_nothing(saved: bytes, name: str, frozen: bool, tmp_path: Path) -> None:
+    def change(description: Any, tensors: Any) -> None:
+        description["parameters"] |= {"encoder": name, "freeze_encoder": frozen}
+        description["layout"]["shape"] = [2**26]
+        description["room"] = 10**12
+
+    forged(saved, tmp_path / "file", change)
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        OnlineClassifier.load(tmp_path / "file")
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\0" * 8,
+        (2**63).to_bytes(8, "little") + b"{}",
+        (10**11).to_bytes(8, "little") + b"{}",
+        (2).to_bytes(8, "little") + b"{}",
+        (10**6).to_bytes(8, "little") + b'{"__metadata__":' + b'{"a":' * 100_000 + b" " * 10**6,
+        b"PK\x03\x04 pickled or zipped",
+    ],
+    ids=range(7),
+)
+def test_what_is_no_classifier_is_refused(content: bytes, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        OnlineClassifier.load(tmp_path / "file")
+
+
+def test_nested_beyond_reason(tmp_path: Path) -> None:
+    text = "[" * 100_000
+    tensors = {"a": torch.zeros(1)}
+    content = safetensors.save(tensors, {"onebyone": text, "sha256": checksum(text, tensors)})
+    (tmp_path / "file").write_bytes(content)
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        OnlineClassifier.load(tmp_path / "file")
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    for path in (tmp_path / "nothing", tmp_path):
+        with pytest.raises(UsageError, match="is not there; nothing was saved under this name"):
+            OnlineClassifier.load(path)

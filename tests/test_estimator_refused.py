@@ -1,0 +1,182 @@
+"""What OnlineClassifier refuses, and that a refused call changes nothing."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.exceptions import NotFittedError
+from torch import nn
+
+from classifiers import DEFAULT_AND_CCP, state_of
+from onebyone import Dataset, OnlineClassifier, UsageError
+
+GOOD = np.arange(24, dtype=np.float32).reshape(6, 4), ["a", "b"] * 3
+
+
+def spoilt(value: float) -> Any:
+    x = GOOD[0].copy()
+    x[4, 2] = value
+    return x
+
+
+BAD_BATCHES: dict[str, tuple[Any, Any, str]] = {
+    "NaN": (spoilt(np.nan), GOOD[1], "X contains NaN"),
+    "infinite": (spoilt(np.inf), GOOD[1], "infinity"),
+    "NaN in a tensor": (torch.tensor(spoilt(np.nan)), GOOD[1], "NaN"),
+    "too large for float32": (GOOD[0].astype(np.float64) * 1e300, GOOD[1], "too large"),
+    "more features": (np.zeros((6, 5)), GOOD[1], "X has 5 features, but OnlineClassifier is expecting 4"),
+    "images after vectors": (np.zeros((6, 4, 4)), GOOD[1], "features|shape"),
+    "bytes after numbers": (GOOD[0].astype(np.uint8), GOOD[1], "uint8"),
+    "one sample without its axis": (GOOD[0][0], ["a"], "Expected 2D array, got 1D"),
+    "five axes": (np.zeros((1, 2, 3, 4, 5)), ["a"], "shape|features"),
+    "no samples": (GOOD[0][:0], [], "0 sample"),
+    "no samples in a tensor": (torch.zeros(0, 4), [], "0 samples"),
+    "fewer labels": (*(GOOD[0], GOOD[1][:5]), "X has 6 samples and y has 5 labels"),
+    "more labels": (GOOD[0][:5], GOOD[1], "X has 5 samples and y has 6 labels"),
+    "no labels": (GOOD[0], None, "requires y to be passed"),
+    "labels of two types": (GOOD[0], ["a", 1] * 3, "different types"),
+    "labels of another type than before": (GOOD[0], [1, 2] * 3, "different types"),
+    "labels that are lists": (GOOD[0], [["a"]] * 6, "different types|hashed"),
+    "a table of labels": (GOOD[0], np.zeros((6, 2)), "y has shape"),
+    "dates": (GOOD[0], np.arange(6).astype("datetime64[ns]"), r"labels of type datetime64; give them as texts"),
+    "dates in a list": (GOOD[0], list(np.arange(6).astype("datetime64[D]")), "labels of type datetime64"),
+    "spans of time": (GOOD[0], np.arange(6).astype("timedelta64[ns]"), "labels of type timedelta64"),
+    "complex numbers": (GOOD[0] + 1j, GOOD[1], "Complex data not supported"),
+    "a complex tensor": (torch.zeros(6, 4, dtype=torch.complex64), GOOD[1], "real"),
+    "texts": ([["x", "y", "z", "w"]] * 6, GOOD[1], "could not convert"),
+}
+
+
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
+@pytest.mark.parametrize("case", BAD_BATCHES)
+def test_a_bad_batch_changes_nothing(case: str, name: str) -> None:
+    x, y, message = BAD_BATCHES[case]
+    clf = OnlineClassifier(name).partial_fit(*GOOD)
+    before = state_of(clf)
+    with pytest.raises(ValueError, match=message):
+        clf.partial_fit(x, y)
+    assert state_of(clf) == before
+    with pytest.raises(ValueError, match=message):
+        clf.partial_fit(x, y, classes=["new"])
+    assert state_of(clf) == before
+    if case not in ("more features", "images after vectors", "bytes after numbers") and "before" not in case:
+        fresh = OnlineClassifier(name)
+        untouched = state_of(fresh)
+        for call in (fresh.partial_fit, fresh.fit, clf.fit):
+            with pytest.raises(ValueError, match=message):
+                call(x, y)
+        assert state_of(fresh) == untouched
+        assert state_of(clf) == before
+
+
+BAD_IMAGES: dict[str, tuple[Any, str]] = {
+    "one image without a list": (np.zeros((2, 8, 3), np.uint8), r"samples of shape \(8, 3\)"),
+    "channels": (np.zeros((2, 8, 8, 2), np.uint8), r"samples of shape \(8, 8, 2\)"),
+    "vectors": (np.zeros((2, 64), np.uint8), r"samples of shape \(64,\)"),
+    "numbers after bytes": (np.zeros((2, 8, 8)), "type float32; those learnt were uint8"),
+    "of two types": ([np.zeros((8, 8), np.uint8), np.zeros((8, 9))], "different shapes"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_IMAGES)
+def test_other_images_than_before_are_refused(digits: Dataset, case: str) -> None:
+    x, message = BAD_IMAGES[case]
+    clf = OnlineClassifier(memory=100).partial_fit(digits.train_x[:9, 0], digits.train_y[:9])
+    before = state_of(clf)
+    for call in (lambda: clf.partial_fit(x, [0, 1]), lambda: clf.predict(x)):
+        with pytest.raises(UsageError, match=message):
+            call()
+    assert state_of(clf) == before
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"method": "cpp"}, "unknown method 'cpp'; did you mean 'ccp'"),
+        (
+            {"method": "ccp", "options": {"learning_rat": 1.0}},
+            "unknown option of ccp 'learning_rat'; did you mean 'learning_rate'",
+        ),
+        ({"options": {"learning_rate": 0.1}}, "unknown option of patch-lda 'learning_rate'"),
+        ({"encoder": "mlp", "options": {"shrinkage": 0.1}}, "unknown option of replay 'shrinkage'"),
+        ({"method": "er", "options": {"learning_rate": -1.0}}, "learning_rate is -1.0"),
+        ({"method": "er", "options": {"replay_size": 2**21}}, "replay_size is 2097152; it must be at most 1048576"),
+        ({"options": {"encoder": "mlp"}}, "encoder is given as an option; use the parameter encoder"),
+        ({"options": {"memory_samples": 5}}, "use the parameter memory"),
+        ({"memory": 0}, "memory is 0"),
+        ({"memory": True}, "memory is True"),
+        ({"memory": 2.5}, "memory is 2.5"),
+        ({"memory": "plenty"}, "memory is 'plenty'"),
+        ({"memory": "0KB"}, "memory is '0KB', which is less than a byte; give"),
+        ({"method": "patch-lda", "memory": "0.5B"}, "which is less than a byte"),
+        ({"memory": "10B"}, "a memory for one sample takes"),
+        ({"encoder": "resnet99"}, "unknown encoder 'resnet99'"),
+        ({"encoder": nn.Linear(9, 2)}, "cannot read samples of shape"),
+        ({"encoder": nn.Flatten(0)}, "must turn samples"),
+        ({"encoder": "conv"}, "reads images"),
+        ({"batch_size": 0}, "batch_size is 0"),
+        ({"epochs": 1.5}, "epochs is 1.5"),
+        ({"every": True}, "every is True"),
+        ({"augment": "rotate"}, "unknown augment 'rotate'"),
+        ({"channels": "middle"}, "channels is 'middle'"),
+        ({"device": "gpu"}, "device 'gpu' cannot be used"),
+        ({"random_state": -1}, "Seed must be between"),
+    ],
+    ids=str,
+)
+def test_bad_parameters_are_refused_when_learning_begins(parameters: dict[str, Any], message: str) -> None:
+    clf = OnlineClassifier(**parameters)
+    before = state_of(clf)
+    for call in (clf.partial_fit, clf.fit):
+        with pytest.raises(ValueError, match=message):
+            call(*GOOD)
+    assert state_of(clf) == before
+
+
+def test_what_learner_it_is_must_not_change_on_the_way() -> None:
+    clf = OnlineClassifier("ccp", memory=20).partial_fit(*GOOD)
+    clf.set_params(method="er", memory=30)
+    before = state_of(clf)
+    with pytest.raises(UsageError, match="memory, method changed since learning began"):
+        clf.partial_fit(*GOOD)
+    assert state_of(clf) == before
+    clf.set_params(method="ccp", memory=20, batch_size=2).partial_fit(*GOOD)
+    assert clf.set_params(method="er").fit(*GOOD).n_samples_seen_ == 6
+
+
+def test_nothing_is_answered_before_anything_is_learnt() -> None:
+    clf = OnlineClassifier()
+    for call in (clf.predict, clf.predict_proba, clf.decision_function):
+        with pytest.raises(NotFittedError):
+            call(GOOD[0])
+    for name in ("nbytes", "n_samples_seen_", "classes_"):
+        assert not hasattr(clf, name)
+    with pytest.raises(NotFittedError):
+        clf.save("nowhere")
+
+
+def test_a_learner_that_has_diverged_says_so() -> None:
+    clf = OnlineClassifier("er", options={"learning_rate": 1e30}).partial_fit(*GOOD)
+    before = state_of(clf)
+    with pytest.raises(UsageError, match="diverged"):
+        clf.partial_fit(*GOOD)
+    assert state_of(clf) == before
+
+
+def test_learning_is_not_blamed_for_samples_that_are_too_large(digits: Dataset) -> None:
+    x = digits.train_x[:60, 0].numpy() / np.float32(255)
+    clf = OnlineClassifier("er").partial_fit(x, digits.train_y[:60])
+    with pytest.raises(UsageError, match="X has values too large for what was learnt"):
+        clf.predict(x + np.float32(1e38))
+    assert clf.predict(x).shape == (60,)
+
+
+def test_ccp_with_nothing_to_train_says_what_to_change() -> None:
+    options = {"projector": "none", "prototype_gradient": "none"}
+    clf = OnlineClassifier("ccp", freeze_encoder=True, options=options)
+    with pytest.raises(UsageError, match=r"nothing is left to train.*; give projector=linear or another"):
+        clf.partial_fit(*GOOD)
+    for change in ({"projector": "linear"}, {"prototype_gradient": "all"}):
+        clf.set_params(options=options | change).fit(*GOOD)
+    clf.set_params(options=options, freeze_encoder=False).fit(*GOOD)
