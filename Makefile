@@ -2,12 +2,14 @@
 # ones find the stamp and do not install again until pyproject.toml or constraints.txt change.
 PYTHON ?= python3
 BIN := .venv/bin
+DEMO_STAMP := .venv/.installed-demo
 STAMP := .venv/.installed
 DOCS_STAMP := .venv/.installed-docs
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
 .PHONY: demo test test-slow lint types format docs clean
 
-demo: $(STAMP)
+demo: $(DEMO_STAMP)
 	$(BIN)/onebyone demo
 
 test: $(STAMP) lint types
@@ -32,15 +34,20 @@ docs: $(DOCS_STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open site/index.html"
 
-$(STAMP): pyproject.toml constraints.txt
+# What the demo needs, so that a newcomer waits no longer than necessary.
+$(DEMO_STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onebyone needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
-	touch $(STAMP)
+	$(INSTALL) '.[cli]'
+	touch $@
+
+$(STAMP): $(DEMO_STAMP)
+	$(INSTALL) '.[dev]'
+	touch $@
 
 $(DOCS_STAMP): $(STAMP)
-	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
-	touch $(DOCS_STAMP)
+	$(INSTALL) '.[docs]'
+	touch $@
 
 clean:
 	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache build dist demo site

@@ -1,4 +1,5 @@
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -136,3 +137,19 @@ def onebyone(
 def undisturbed(digits: Dataset) -> dict[str, dict[str, Any]]:
     """The numbers of the runs of the grid, by folder, each run by itself and without a folder."""
     return {name: numbers(run(config, data=digits)) for name, config in plan(expand(GRID), "cpu").items()}
+
+
+@pytest.fixture
+def refuse(onebyone: Callable[..., tuple[int, str, str]]) -> Callable[..., str]:
+    """Checks that a command is refused with one sentence and leaves no run folder behind; returns the sentence."""
+
+    def call(*words: object) -> str:
+        code, out, err = onebyone(*words)
+        assert (code, out) == (2, "")
+        sentence = re.fullmatch(r"onebyone: ([^\n]+)\n", err)
+        assert sentence, err
+        assert "Traceback" not in err
+        assert not Path("runs").exists()
+        return sentence[1]
+
+    return call

@@ -38,3 +38,7 @@ def check_results(folder: Path, expected_by_name: Mapping[str, Any]) -> None:
     for name, expected in expected_by_name.items():
         assert numbers(Result.read(folder / name / "result.json")) == expected
         assert names(folder / name) == FILES
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])

@@ -97,7 +97,6 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     for options in pairs(kind):
         if recorded:
             yield rules.shapes_are_static, "shapes, memory full", options, "full"
-            yield rules.no_value_is_read, "values, memory full", options, "full"
         yield rules.the_state_is_all, "going on, same state_dict", options, "state_dict"
         yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
     for options in bounds(kind):
