@@ -11,12 +11,12 @@ from filelock import SoftFileLock
 
 from onebyone import UsageError
 from onebyone.engine import NotNow
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.runs.files import sole_use
 
 
 def fail_while_writing(path: Path, error: BaseException) -> None:
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("half")
         raise error
 
@@ -37,7 +37,7 @@ def windows_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("windows_fsync")
 def test_a_file_is_flushed_through_a_handle_that_may_write(tmp_path: Path) -> None:
-    with whole(tmp_path / "note") as temporary:
+    with atomic_write(tmp_path / "note") as temporary:
         temporary.write_text("hello")
     assert (tmp_path / "note").read_text() == "hello"
 
@@ -82,10 +82,10 @@ def test_an_error_of_writing_names_the_file(error: OSError, message: str, tmp_pa
 
 def test_a_folder_in_the_way_names_the_file(tmp_path: Path) -> None:
     (tmp_path / "note" / "inside").mkdir(parents=True)
-    with pytest.raises(UsageError, match="note cannot be written"), whole(tmp_path / "note") as temporary:
+    with pytest.raises(UsageError, match="note cannot be written"), atomic_write(tmp_path / "note") as temporary:
         temporary.write_text("hello")
     (tmp_path / "file").touch()
-    with pytest.raises(UsageError, match="cannot be written"), whole(tmp_path / "file" / "note"):
+    with pytest.raises(UsageError, match="cannot be written"), atomic_write(tmp_path / "file" / "note"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "note"]
 
@@ -130,11 +130,11 @@ def test_folders_are_locked_where_there_is_no_fcntl(tmp_path: Path) -> None:
 @pytest.mark.parametrize("error", [RuntimeError("oh"), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
 def test_a_file_is_written_whole_or_not_at_all(error: BaseException, tmp_path: Path) -> None:
     path = tmp_path / "note"
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("old")
     assert path.read_text() == "old"
     expected = UsageError if isinstance(error, OSError) else type(error)
-    with pytest.raises(expected), whole(path) as temporary:  # noqa: PT012
+    with pytest.raises(expected), atomic_write(path) as temporary:  # noqa: PT012
         temporary.write_text("half of the new")
         assert path.read_text() == "old"
         raise error
@@ -146,7 +146,7 @@ def test_a_file_is_written_whole_or_not_at_all(error: BaseException, tmp_path: P
 def test_the_umask_decides_who_may_read_a_file(umask: int, mode: int, tmp_path: Path) -> None:
     before = os.umask(umask)
     try:
-        with whole(tmp_path / "note") as temporary:
+        with atomic_write(tmp_path / "note") as temporary:
             temporary.write_text("hello")
     finally:
         os.umask(before)

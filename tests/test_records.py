@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_up import result, results
 from onebyone import UsageError
 from onebyone.evaluation import Result
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.paper.printed import FURTHER, PARTS, quick
 from onebyone.paper.records import Records, cell_name, from_results, keep, read, write
 from onebyone.runs import RunConfig, record_files
@@ -226,10 +226,10 @@ def test_wherever_writing_is_stopped_the_records_can_be_read(
     def until_killed(path: Path) -> Iterator[Path]:
         if next(budget, None) is None:
             raise KeyboardInterrupt
-        with whole(path) as temporary:
+        with atomic_write(path) as temporary:
             yield temporary
 
-    monkeypatch.setattr(record_files, "whole", until_killed)
+    monkeypatch.setattr(record_files, "atomic_write", until_killed)
     with pytest.raises(KeyboardInterrupt):
         write(new, tmp_path, PARTS)
     found = read(tmp_path, PARTS)

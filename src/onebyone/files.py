@@ -19,13 +19,13 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # of a file system t
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[Path]:
+def atomic_write(path: Path) -> Iterator[Path]:
     """A temporary path to write to, beside ``path``, which replaces it when the block ends without an error.
 
     Raises UsageError if the file cannot be written. Any other error of the block is left as it is.
 
     >>> from tempfile import TemporaryDirectory
-    >>> with TemporaryDirectory() as folder, whole(Path(folder) / "note") as temporary:
+    >>> with TemporaryDirectory() as folder, atomic_write(Path(folder) / "note") as temporary:
     ...     _ = temporary.write_text("hello")
     """
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")

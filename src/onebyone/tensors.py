@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from onebyone.files import whole
+from onebyone.files import atomic_write
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
@@ -25,7 +25,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
     from safetensors.torch import save
 
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_bytes(content)  # safetensors' own save_file does not report a full disk as one
 
 

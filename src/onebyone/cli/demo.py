@@ -13,7 +13,7 @@ from onebyone.cli.output import Answer
 from onebyone.cli.progress import Bar
 from onebyone.data import Dataset, load
 from onebyone.evaluation import Result
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.runs.config import RunConfig
 from onebyone.runs.results import Results, summarize
 from onebyone.runs.run import Listener, run
@@ -111,8 +111,8 @@ def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     axes.spines[["top", "right", "bottom"]].set_visible(False)
     axes.grid(axis="y", color="#eeeeee")
     _draw_arrivals(axes, load("digits"))
-    with whole(path) as place:
-        figure.savefig(place, dpi=160, format="png")
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, dpi=160, format="png")
 
 
 def _draw_arrivals(axes: Axes, data: Dataset) -> None:

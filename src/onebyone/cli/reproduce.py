@@ -14,7 +14,7 @@ from onebyone.cli.options import DataDir, Device, Jobs, Methods, names
 from onebyone.cli.output import Answer
 from onebyone.cli.sweep_view import show_progress
 from onebyone.errors import UsageError
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.paper import records
 from onebyone.paper.comparison import PaperTable
 from onebyone.paper.printed import BEYOND, TITLES, Part, rank
@@ -163,7 +163,7 @@ def report_command(
         tried=[entry for folder in folders for entry in read_tried(folder / "tried.yaml")],
     )
     if text is not None:
-        with whole(text) as temporary:
+        with atomic_write(text) as temporary:
             temporary.write_text(markdown(study), encoding="utf-8")
     else:
         publish(study, out)

@@ -18,7 +18,7 @@ from onebyone.cli.sweep_view import show_progress
 from onebyone.data import load
 from onebyone.engine import choose_device
 from onebyone.evaluation import Result
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.runs import RunConfig, run
 from onebyone.runs.folder import find_folder
 from onebyone.runs.grid import read_grid
@@ -164,6 +164,6 @@ def table_command(
     if table.warning and not silent():
         print(f"onebyone: {table.warning}", file=sys.stderr)
     if out is not None:
-        with whole(out) as temporary:
+        with atomic_write(out) as temporary:
             temporary.write_text(text + "\n")
     return Answer(table.to_data(), "" if out is not None else text)

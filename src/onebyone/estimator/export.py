@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from onebyone.errors import UsageError
 from onebyone.estimator.building import State
 from onebyone.estimator.labels import to_json
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.methods import NetworkLearner
 
 
@@ -52,7 +52,7 @@ def export(path: Path, state: State) -> None:
             write = export_onnx
         case suffix:
             raise UsageError(f"{path} ends in {suffix!r}; end it in '.onnx', or in '.pt2' for torch.export")
-    with whole(path) as place:
+    with atomic_write(path) as place:
         write(place, Answers(state), samples, classes)
 
 

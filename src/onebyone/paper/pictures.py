@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.paper.figures import COLOURS, DASHED, MARKS, Drawing, Heat, Panel
 from onebyone.paper.printed import TITLES, rank
 
@@ -43,7 +43,7 @@ def save(title: str, rows: Sequence[Sequence[Drawing]], stem: Path) -> None:
         figure.legend(handles, [TITLES[m] for m in order], loc="outside right upper", fontsize=9, frameon=False)
     with mpl.rc_context({"svg.hashsalt": stem.name, "svg.fonttype": "none"}):  # the same figure, the same bytes
         for kind, metadata in (("png", {}), ("svg", {"Date": None})):
-            with whole(stem.with_name(f"{stem.name}.{kind}")) as temporary:
+            with atomic_write(stem.with_name(f"{stem.name}.{kind}")) as temporary:
                 figure.savefig(temporary, format=kind, dpi=150, metadata=metadata)
             figure.set_layout_engine("none")  # the layout is final, and computing it again takes longer than drawing
 

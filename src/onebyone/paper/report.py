@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from onebyone.errors import UsageError
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.paper import comparison, pictures
 from onebyone.paper.comparison import PaperTable
 from onebyone.paper.figures import COLOURS
@@ -63,12 +63,12 @@ def check_page(page: Path) -> None:
 def publish(study: Study, page: Path) -> None:
     """The page, and in a folder of its name the figures as PNG and SVG and the tables as LaTeX."""
     check_page(page)
-    with whole(page) as temporary:
+    with atomic_write(page) as temporary:
         temporary.write_text(html(study), encoding="utf-8")
     folder = page.with_suffix("")
     for table in (*study.tables, *study.ends, *study.beyond):
         name = table.part.name if table.part.is_table else f"{table.part.name}-s{table.classes_per_task}"
-        with whole(folder / f"{name}-{table.metric}-{table.protocol}.tex") as temporary:
+        with atomic_write(folder / f"{name}-{table.metric}-{table.protocol}.tex") as temporary:
             temporary.write_text(render(table.table("apart"), "latex") + "\n")
     for section, by_dataset in study.drawings.items():
         for dataset, by_protocol in by_dataset.items():

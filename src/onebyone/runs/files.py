@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onebyone.engine import NotNow
 from onebyone.errors import UsageError
-from onebyone.files import lock, whole
+from onebyone.files import atomic_write, lock
 
 ERROR = "error.txt"
 
@@ -33,8 +33,8 @@ def sole_use(folder: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def leave_error(folder: Path, text: str) -> None:
-    with suppress(UsageError), whole(folder / ERROR) as place:  # the disk may be what has failed
-        place.write_text(text)
+    with suppress(UsageError), atomic_write(folder / ERROR) as temporary:  # the disk may be what has failed
+        temporary.write_text(text)
 
 
 def forget_error(folder: Path) -> None:

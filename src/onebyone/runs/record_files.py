@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from onebyone.errors import UsageError
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.methods import methods
 from onebyone.runs.config import short_hash
 from onebyone.runs.results import Record
@@ -135,7 +135,7 @@ def write(folder: Path, files: Mapping[str, Sequence[Record]]) -> None:
     for path, entries in used.items():  # of old rows and new ones: wherever this is stopped, all rows can be read
         _write_json(path, _read_json(path) | dict(entries))
     for name, some in files.items():
-        with whole(folder / name) as temporary, temporary.open("w", newline="") as file:
+        with atomic_write(folder / name) as temporary, temporary.open("w", newline="") as file:
             writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(map(line, some))
@@ -211,5 +211,5 @@ def _read_json(path: Path) -> dict[str, dict[str, Any]]:
 
 def _write_json(path: Path, entries: Entries) -> None:
     lines = [f"{json.dumps(key)}: {json.dumps(entries[key], sort_keys=True)}" for key in sorted(entries)]
-    with whole(path) as temporary:
+    with atomic_write(path) as temporary:
         temporary.write_text("{\n" + ",\n".join(lines) + "\n}\n")

@@ -20,7 +20,7 @@ from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.methods import find
 from onebyone.runs import checkpoint
 from onebyone.runs.checkpoint import Progress
@@ -110,7 +110,7 @@ class Run:
         if differences:
             raise UsageError(f"{out} holds a run of another configuration ({differences}); choose another folder")
         if not path.exists():
-            with whole(path) as temporary:
+            with atomic_write(path) as temporary:
                 temporary.write_text(yaml.safe_dump(self.config, sort_keys=False))
 
     def steps(self, checkpoint_every: int | None, listener: Listener, stopped: threading.Event) -> Steps[Result]:
@@ -206,9 +206,9 @@ class Run:
             environment=environment(self.learner.device),
         )
         if self.folder is not None:
-            with whole(self.folder / CURVE) as temporary:
+            with atomic_write(self.folder / CURVE) as temporary:
                 temporary.write_text(self.curve(result))
-            with whole(self.folder / RESULT) as temporary:
+            with atomic_write(self.folder / RESULT) as temporary:
                 temporary.write_text(result.to_json())
             remove_leftovers(self.folder)
         return result

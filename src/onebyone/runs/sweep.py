@@ -14,7 +14,7 @@ from onebyone.engine import choose_device, more_queues, pack, torch_settings
 from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.methods import find
 from onebyone.runs.config import RunConfig
 from onebyone.runs.files import forget_error
@@ -156,7 +156,7 @@ def _finished(out: Path, name: str, recorded: Mapping[str, Any]) -> Result | Non
         if result.config == recorded:
             if folder == other:
                 for file in (CONFIG, CURVE, RESULT):
-                    with whole(own / file) as path:
+                    with atomic_write(own / file) as path:
                         shutil.copyfile(other / file, path)
             remove_leftovers(own)
             forget_error(own)

@@ -15,7 +15,7 @@ from typing import Any
 from onebyone.engine import choose_device, more_queues
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
-from onebyone.files import whole
+from onebyone.files import atomic_write
 from onebyone.methods import find
 from onebyone.runs.config import RunConfig, folder_name
 from onebyone.runs.grid import combinations, read_yaml
@@ -74,10 +74,10 @@ def tune(
         now = {(row["method"], row["classes_per_task"]) for row in rows}
         rows += [row for row in read_record(path) if (row["method"], row["classes_per_task"]) not in now]
     rows = in_order(rows)
-    with whole(path) as file:
+    with atomic_write(path) as file:
         file.write_text(to_csv(rows))
     every = [row for other in sorted(record.glob("*.csv")) for row in read_record(other)]
-    with whole(record / "winners.json") as file:
+    with atomic_write(record / "winners.json") as file:
         file.write_text(write_winners(winners(every)))
     return Tuning(rows, outcomes, path, record / "winners.json")
 
