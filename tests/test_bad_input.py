@@ -196,7 +196,7 @@ def test_strict_refuses_an_unreadable_image(pets: Path, refuse: Refuse, tmp_path
     assert names(tmp_path) == {"pets"}
 
 
-@pytest.mark.parametrize("command", ["run", "sweep"])
+@pytest.mark.parametrize("command", ["run", pytest.param("sweep", marks=pytest.mark.slow)])
 def test_skipped_images_are_printed_once(pets: Path, command: str, tmp_path: Path) -> None:
     (tmp_path / "grid.yaml").write_text("{method: [finetune, er], dataset: folder}")
     words = ("sweep", "grid.yaml", "--jobs", "2", *FOLDER[2:]) if command == "sweep" else ("run", *FOLDER)

@@ -202,6 +202,7 @@ def test_demo_compares_the_method_that_auto_chooses() -> None:
     assert create("patch-lda", load("digits").spec, budget=BUDGET).memory_bytes <= BUDGET
 
 
+@pytest.mark.slow
 def test_the_demonstration(onebyone: Call, tmp_path: Path) -> None:
     code, first, err = onebyone("demo", "--out", "here")
     assert (code, err) == (0, "")

@@ -49,7 +49,10 @@ def prepared(digits: Dataset, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -
     return onebyone
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+# reproduce draws its page and all figures each time.
+@pytest.mark.parametrize(
+    "command", [pytest.param(name, marks=pytest.mark.slow if name == "reproduce" else ()) for name in COMMANDS]
+)
 def test_json_is_one_document_and_nothing_else(command: str, prepared: Call) -> None:
     code, out, err = prepared(command, *WORDS[command], "--json")
     assert (code, err) == (0, "")

@@ -3,7 +3,6 @@
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from onebyone.methods.er import ER
 from onebyone.methods.finetune import FineTune
 from onebyone.options import option
 from onebyone.testing import BrokenContract, check_learner, rules
-from onebyone.testing.situations import SITUATIONS, Method, Situation
+from onebyone.testing.situations import Method
 
 L = TypeVar("L", bound=type[Any])
 BROKEN: dict[type[Any], tuple[type[Any], str]] = {}
@@ -338,23 +337,3 @@ def test_the_right_sentence(learner: type[Any]) -> None:
     said = str(error.value)
     assert said.startswith(learner.__name__)
     assert BROKEN[learner][1] in said
-
-
-def test_what_our_own_methods_refuse() -> None:
-    """A situation that is refused counts as met, so that no more may be refused than has to be."""
-
-    def refuses(name: str, situation: Situation) -> bool:
-        try:
-            Method(name, dict(situation.options)).make(situation.spec)
-        except UsageError:
-            return True
-        return False
-
-    own = [name for name, entry in registry.methods().items() if entry.learner not in BROKEN]
-    refused = {
-        (name, title)
-        for name, (title, situation) in product(own, SITUATIONS.items())
-        if Method(name).has(situation.options) and refuses(name, situation)
-    }
-    too_small = "batches above the memory", "many drawn from few", "a small balanced memory"
-    assert refused == {("hybrid", title) for title in too_small}  # ten digits have no room for a network's memory too

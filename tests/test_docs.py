@@ -131,6 +131,7 @@ def test_a_method_beyond_the_paper_has_a_table_of_its_own(tmp_path: Path) -> Non
     assert "printed" not in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", methods())
 def test_every_page_can_be_filled_from_the_results_there_are(name: str) -> None:
     text = filled(name, ROOT / "results")

@@ -46,6 +46,7 @@ def same(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
 # Bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["balanced", "reservoir"])
 @pytest.mark.parametrize("share", [0.3, 0.6, 0.9])
 @pytest.mark.parametrize("spec", [DIGITS, VECTORS, Spec((3, 20, 20), 100)], ids=str)
@@ -74,6 +75,7 @@ def test_samples_may_be_given_as_a_number() -> None:
     assert 0.85 * 20_000 < learner.memory_bytes <= 20_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", [DIGITS, VECTORS], ids=str)
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
 def test_too_small_a_budget_is_refused_and_the_least_is_named(spec: Spec, share: float) -> None:

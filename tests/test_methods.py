@@ -12,7 +12,7 @@ from torch import Tensor
 from onebyone import Dataset, UsageError, create, methods
 from onebyone.methods import Encoded, Options, ReplayLearner, method
 from onebyone.testing import checks, thorough_checks
-from onebyone.testing.situations import SITUATIONS, Method, choices, pairs, variations
+from onebyone.testing.situations import SITUATIONS, Method, Situation, choices, pairs, variations
 
 NAMES = list(methods())
 
@@ -130,3 +130,22 @@ def test_only_iid_is_meant_for_a_shuffled_stream() -> None:
 def test_what_cannot_be_made_is_refused(few: Dataset, name: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         create(name, replace(few.spec), **options)
+
+
+def test_what_our_own_methods_refuse() -> None:
+    """A situation that is refused counts as met, so that no more may be refused than has to be."""
+
+    def refuses(name: str, situation: Situation) -> bool:
+        try:
+            Method(name, dict(situation.options)).make(situation.spec)
+        except UsageError:
+            return True
+        return False
+
+    refused = {
+        (name, title)
+        for name, (title, situation) in product(NAMES, SITUATIONS.items())
+        if Method(name).has(situation.options) and refuses(name, situation)
+    }
+    too_small = "batches above the memory", "many drawn from few", "a small balanced memory"
+    assert refused == {("hybrid", title) for title in too_small}  # ten digits have no room for a network's memory too

@@ -60,6 +60,7 @@ def test_a_matrix_of_several_blocks(width: int) -> None:
     check(learnt(x, y, 40), x, y, 1e-7)
 
 
+@pytest.mark.slow
 def test_a_million_samples_leave_no_trace() -> None:
     x, y = stream(1_000_000)
     check(learnt(x, y, 50), x, y, 1e-6)

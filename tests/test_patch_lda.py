@@ -3,51 +3,22 @@
 import pickle
 from collections.abc import Callable
 from copy import deepcopy
-from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from sklearn.covariance import oas
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from torch import Tensor
 
+from made_statistics import VECTORS, filters_of, learn, make, vectors
 from onebyone import Dataset, Spec, UsageError, create
 from onebyone.data import CropFlip
 from onebyone.engine import measure_cost
 from onebyone.engine.static import capture_problem
 from onebyone.methods.patch_lda import PatchLDA, oracle_shrinkage
-from onebyone.nets import Directions, Patches
-from onebyone.nets.leaves import dead_leaves
-from onebyone.nets.patches import FLOOR, MOST_PATCHES, PICTURES, REGULARISATION, clusters, cosines
+from onebyone.nets import Directions
 from onebyone.runs.config import RunConfig
 from onebyone.runs.run import run
-
-VECTORS = Spec((20,), 4, torch.float32)
-
-
-def make(spec: Spec, **options: Any) -> PatchLDA:
-    learner = create("patch-lda", spec, **{"budget": 60_000, "first_samples": 50} | options)
-    assert isinstance(learner, PatchLDA)
-    return learner
-
-
-def filters_of(learner: PatchLDA) -> int:
-    return learner.moments.covariance_codes.shape[1] * 2 // (8 if learner.spec.is_image else 2)
-
-
-def learn(learner: PatchLDA, x: Tensor, y: Tensor, size: int = 100) -> PatchLDA:
-    for part, labels in zip(x.split(size), y.split(size), strict=True):
-        assert learner.observe(part, labels) == 0
-    return learner
-
-
-def vectors(count: int = 300) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    y = torch.randint(4, (count,), generator=generator)
-    return torch.randn(count, 20, generator=generator) + torch.randn(4, 20, generator=generator)[y], y
 
 
 @pytest.mark.parametrize("solver", ["lsqr", "eigen"])
@@ -239,119 +210,6 @@ def test_too_small_a_budget_is_refused() -> None:
         make(Spec((10_000,), 10, torch.float32), budget=101_000)
 
 
-def patches_by_hand(patches: Patches, images: Tensor) -> Tensor:
-    """Every patch of every image, and of its mirror image where that counts, filter by filter."""
-    size, rows, views = patches.patch, [], len(patches.pooling)
-    filters = torch.einsum("kw,wcij->kcij", patches.filters.float(), patches.components)
-    for image in images:
-        found = torch.zeros(2, 2, 2, len(filters))  # side of the threshold, top or bottom, left or right
-        for view in (image, image.flip(2))[:views]:
-            rows_of, columns = range(0, view.shape[1] - size + 1, patches.stride), range(view.shape[2] - size + 1)
-            high, wide = (len(rows_of) + 1) // 2, (len(columns) + 1) // 2
-            for i, row in enumerate(rows_of):
-                for j, column in enumerate(columns):
-                    patch = view[:, row : row + size, column : column + size]
-                    floor = FLOOR * view.var(correction=0)
-                    patch = (patch - patch.mean()) / (patch.var(correction=0) + floor).sqrt()
-                    answer = (filters * patch).sum((1, 2, 3))
-                    for top in {i >= high, i >= len(rows_of) - high}:
-                        for left in {j >= wide, j >= len(columns) - wide}:
-                            found[0, int(top), int(left)] += (answer - patches.threshold).relu() / high / wide / views
-                            found[1, int(top), int(left)] += (-answer - patches.threshold).relu() / high / wide / views
-        rows.append(found.permute(1, 2, 0, 3).flatten().sqrt())
-    return torch.stack(rows)
-
-
-@pytest.mark.parametrize("mirrored", [True, False])
-@pytest.mark.parametrize(("side", "stride"), [(8, 1), (9, 1), (12, 2)])
-def test_features_are_what_filters_answer(side: int, stride: int, mirrored: bool) -> None:
-    """With an odd number of places, the middle ones belong to both sides."""
-    images = torch.rand(3, 3, side, side, generator=torch.Generator().manual_seed(0))
-    patches = Patches((3, side, side), filters=5, patch=4, stride=stride, threshold=0.5, mirrored=mirrored)
-    patches.fit(torch.Generator().manual_seed(0))
-    torch.testing.assert_close(patches(images), patches_by_hand(patches, images), rtol=1e-3, atol=1e-4)
-    assert torch.allclose(patches(images.flip(3)), patches(images), rtol=1e-3, atol=1e-4) == mirrored
-    torch.testing.assert_close(patches(3 * images + 2), patches(images), rtol=1e-3, atol=1e-3)  # whatever the unit
-
-
-@pytest.mark.parametrize(("flip", "told_apart"), [(True, False), (False, True)])
-def test_mirror_images_are_told_apart_where_they_are_not_the_same(flip: bool, told_apart: bool) -> None:
-    """As b and d are; whether they are, the augmentation of a data set says."""
-    generator = torch.Generator().manual_seed(0)
-    left = torch.zeros(1, 12, 12)
-    left[0, 2:10, 2:4] = left[0, 6:10, 2:8] = 1
-    y = torch.arange(200) % 2
-    x = torch.where((y == 0)[:, None, None, None], left, left.flip(2)) + 0.1 * torch.randn(
-        200, 1, 12, 12, generator=generator
-    )
-    spec = Spec((1, 12, 12), 2, torch.float32, CropFlip(padding=0, flip=flip))
-    learner = learn(make(spec), x[:100], y[:100])
-    accuracy = (learner.predict(x[100:]) == y[100:]).float().mean()
-    assert accuracy > 0.95 if told_apart else 0.3 < accuracy < 0.7
-
-
-@pytest.mark.parametrize("unit", [1e-30, 1e-7, 1e25])
-def test_the_unit_of_an_image_does_not_matter(digits: Dataset, unit: float) -> None:
-    spec, y = replace(digits.spec, dtype=torch.float32), digits.train_y
-    plain, other = (learn(make(spec), digits.train_x * scale, y) for scale in (1.0, unit))
-    agree = plain.predict(digits.test_x * 1.0) == other.predict(digits.test_x * unit)
-    assert agree.float().mean() > 0.99
-
-
-def test_one_absurd_image_does_no_harm(digits: Dataset) -> None:
-    spec = replace(digits.spec, dtype=torch.float32)
-    x = digits.train_x * 1.0
-    x[100, 0, 3, 3] = 3e38
-    learner = learn(make(spec), x, digits.train_y)
-    assert (learner.predict(digits.test_x * 1.0) == digits.test_y).float().mean() > 0.9
-
-
-def test_components_of_a_patch_are_orthonormal_and_blind_to_its_mean() -> None:
-    waves, mirror = cosines(3, 4)
-    assert len(waves) == 3 * 4 * 4 - 1
-    torch.testing.assert_close(waves.flatten(1) @ waves.flatten(1).T, torch.eye(47), rtol=0, atol=1e-5)
-    assert waves.sum((1, 2, 3)).abs().max() < 1e-5
-    torch.testing.assert_close(waves.flip(3), waves * mirror[:, None, None, None], rtol=0, atol=1e-5)
-
-
-def test_filters_are_what_whitened_patches_of_dead_leaves_gather_around() -> None:
-    patches, generator = Patches((1, 8, 8), filters=6), torch.Generator().manual_seed(0)
-    patches.fit(torch.Generator().manual_seed(0))
-    pictures = dead_leaves(PICTURES, 1, 16, generator).double()
-    every = F.unfold(pictures, 4).mT
-    every = every - every.mean(2, keepdim=True)
-    floor = FLOOR * pictures.var((1, 2, 3), correction=0)[:, None, None]
-    every = (every / (every.square().mean(2, keepdim=True) + floor).sqrt()).flatten(0, 1)
-    every = every[torch.randperm(len(every), generator=generator)]
-    every = every[every.norm(dim=1) > 1e-3][:MOST_PATCHES]  # not the flat ones
-    every = every @ patches.components.flatten(1).T.double()
-    deviation = (every.square().mean(0) + REGULARISATION).sqrt()
-    white = every / deviation
-    expected = clusters(white, 6) * white.norm(dim=1).mean() / deviation
-    torch.testing.assert_close(patches.filters.double(), expected, rtol=0.01, atol=0.01)
-
-
-def test_dead_leaves_look_like_natural_images() -> None:
-    """Alike from near and far, much alike in their channels, and no border jagged."""
-    pictures = dead_leaves(100, 3, 64, torch.Generator().manual_seed(0))
-    spectrum = torch.fft.rfft2(pictures.mean(1)).abs().square().mean(0)
-    fall = spectrum[0, 2] / spectrum[0, 16]  # of natural images: with about the square of the frequency
-    assert 8**1.5 < fall < 8**3
-    grey, red, green = pictures.mean(1), pictures[:, 0], pictures[:, 1]
-    assert (red - green).square().mean() < 0.3 * grey.square().mean()
-
-
-@pytest.mark.parametrize("shape", [(1, 1, 1), (2, 3, 9), (3, 64, 48), (4, 5, 33)], ids=str)
-def test_images_of_any_size(shape: tuple[int, ...]) -> None:
-    x = torch.rand(40, *shape, generator=torch.Generator().manual_seed(0))
-    x[20:] += torch.linspace(0, 3, shape[1])[:, None]
-    y = torch.arange(40) // 20
-    learner = learn(make(Spec(shape, 2, torch.float32), budget=300_000), x, y)
-    assert learner.scores(x).isfinite().all()
-    if shape != (1, 1, 1):  # of which nothing is left without its mean
-        assert (learner.predict(x) == y).float().mean() > 0.9
-
-
 def test_vectors_are_standardised_by_the_first_ones() -> None:
     x, y = vectors()
     units, zeros = torch.logspace(-3, 3, 20), torch.linspace(-5, 5, 20)
@@ -427,11 +285,6 @@ def test_an_absurd_vector_among_the_first_is_no_measure() -> None:
     spoilt = x.clone()
     spoilt[5] = 1e6
     assert (learn(make(VECTORS), spoilt, y).predict(x) == y).float().mean() > expected - 0.05
-
-
-@pytest.mark.parametrize(("options", "stride"), [({}, 1), ({"budget": 2_000_000}, 2), ({"stride": 3}, 3)], ids=str)
-def test_many_filters_look_at_fewer_rows(digits: Dataset, options: dict[str, int], stride: int) -> None:
-    assert make(digits.spec, **options).extractor.stride == stride
 
 
 @pytest.mark.parametrize("views", [1, 2])

@@ -87,6 +87,7 @@ def test_how_often_a_class_was_shown_of_late(samples: Callable[..., Any], few: D
     torch.testing.assert_close(learner.shown, before, rtol=0, atol=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["balanced", "reservoir"])
 def test_a_class_that_is_gone_is_no_adjusted_answer(digits: Dataset, policy: str) -> None:
     """It is shown less and less, which would count for it more and more."""

@@ -97,6 +97,7 @@ def test_runs_beyond_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs on digits, and what the terminal, the page and the text say of them."""
     wide = (Part("beyond", "Equal bytes: digits", "digits", (5,), (20, 40), beyond=True),)
@@ -169,6 +170,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert read(other, SMALL) == changed
 
 
+@pytest.mark.slow
 def test_two_at_once_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each puts its runs on record beside those that the other has put there meanwhile."""
     sweep = module.sweep
@@ -195,6 +197,7 @@ def test_a_run_that_fails_is_a_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert len(failed) == 2
 
 
+@pytest.mark.slow
 def test_records_say_which_runs_below_them_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begin = partial(reproduce, out=tmp_path, protocols=["paper"], seeds=1, device="cpu", jobs=1, everything=SMALL)
     begin(SMALL)

@@ -47,6 +47,7 @@ class CtrlCTwice(After):
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", methods())
 def test_crashes_do_not_change_the_result(name: str, digits: Dataset, tmp_path: Path) -> None:
     """24 steps in two tasks; steps after the last checkpoint are repeated."""

@@ -75,6 +75,7 @@ def test_a_killed_worker_fails_only_its_own_run(tmp_path: Path) -> None:
     assert names(tmp_path / second[0]) == FILES
 
 
+@pytest.mark.slow
 def test_two_processes_share_a_sweep(tmp_path: Path) -> None:
     """Each has all results in the end, and every run was done once."""
     configs = expand({"method": "finetune", "seed": list(range(6)), "batch_size": 100})

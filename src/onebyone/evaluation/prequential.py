@@ -88,8 +88,7 @@ def evaluate_stream(
         seen.append(len(right))
     if not seen:
         raise UsageError("the stream is empty; give at least one chunk (an iterator can be used only once)")
-    total = np.cumsum([0, *right])
-    ends = np.array(seen)
+    total, ends = np.cumsum([0, *right]), np.array(seen)
     begins = np.maximum(ends - window, 0)
     return Prequential(
         samples=len(right),

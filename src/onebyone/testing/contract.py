@@ -56,7 +56,7 @@ def thorough_checks(learner: str | type[AnyLearner]) -> Iterator[tuple[str, Chec
     """What ``check_learner(..., thorough=True)`` adds: every combination of options, and each option alone.
 
     >>> len(list(thorough_checks("finetune")))
-    14
+    18
     """
     return _titled(learner, _thorough_plan)
 
@@ -97,7 +97,6 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     for options in pairs(kind):
         if recorded:
             yield rules.shapes_are_static, "shapes, memory full", options, "full"
-        yield rules.the_state_is_all, "going on, same state_dict", options, "state_dict"
         yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
     for options in bounds(kind):
         yield rules.situation_is_met, BACK, options, SITUATIONS[BACK]
@@ -111,7 +110,7 @@ def _thorough_plan(subject: Method) -> Iterator[tuple[Any, ...]]:
         if recorded:
             yield rules.shapes_are_static, "shapes, memory full", options, "full"
             yield rules.no_value_is_read, "values, memory full", options, "full"
-    for options in variations(kind)[1:]:
+    for options in [*variations(kind)[1:], *pairs(kind)]:
         yield rules.the_state_is_all, "going on, same state_dict", options, "state_dict"
     for options in [*variations(kind)[1:], *joined(kind), *bounds(kind)]:
         yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]

@@ -1,0 +1,33 @@
+"""What tests of `patch-lda` share: a learner with a small budget, a way to teach it, and vectors of four classes."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onebyone import Spec, create
+from onebyone.methods.patch_lda import PatchLDA
+
+VECTORS = Spec((20,), 4, torch.float32)
+
+
+def make(spec: Spec, **options: Any) -> PatchLDA:
+    learner = create("patch-lda", spec, **{"budget": 60_000, "first_samples": 50} | options)
+    assert isinstance(learner, PatchLDA)
+    return learner
+
+
+def filters_of(learner: PatchLDA) -> int:
+    return learner.moments.covariance_codes.shape[1] * 2 // (8 if learner.spec.is_image else 2)
+
+
+def learn(learner: PatchLDA, x: Tensor, y: Tensor, size: int = 100) -> PatchLDA:
+    for part, labels in zip(x.split(size), y.split(size), strict=True):
+        assert learner.observe(part, labels) == 0
+    return learner
+
+
+def vectors(count: int = 300) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    y = torch.randint(4, (count,), generator=generator)
+    return torch.randn(count, 20, generator=generator) + torch.randn(4, 20, generator=generator)[y], y
