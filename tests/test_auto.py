@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss
 from torch import nn
 
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError
-from onebyone.estimator import making
+from onebyone.estimator import building
 from onebyone.estimator.persistence import checksum
 from onebyone.methods import ENOUGH, choose
 from onebyone.nets import Patches
@@ -144,8 +144,8 @@ def test_a_file_goes_on_with_what_was_chosen(digits: Dataset, tmp_path: Path, mo
     """Under a version that would choose otherwise."""
     clf = OnlineClassifier(memory=200).partial_fit(digits.train_x[:300], digits.train_y[:300])
     clf.save(tmp_path / "file")
-    monkeypatch.setattr(making, "choose", lambda *_, **__: "er")
-    monkeypatch.setattr(making, "ENOUGH", 100)
+    monkeypatch.setattr(building, "choose", lambda *_, **__: "er")
+    monkeypatch.setattr(building, "ENOUGH", 100)
     other = OnlineClassifier.load(tmp_path / "file")
     assert (other.method, other.method_) == ("auto", "patch-lda")
     for each in (clf, other):
