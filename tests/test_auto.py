@@ -95,7 +95,7 @@ def test_statistics_that_wait_for_more_samples_answer_already(digits: Dataset) -
 def test_more_classes_than_the_memory_holds_are_refused_and_change_nothing(digits: Dataset) -> None:
     clf = OnlineClassifier(memory="3KB")
     refused = pytest.raises(
-        UsageError, match=r"memory is '3KB', too little for \d\d classes \(.*; begin anew with more"
+        UsageError, match=r"memory is '3KB', too little for \d\d classes \(.*; start again with a larger memory"
     )
     with refused:
         for label in range(128):  # for which there is no room
@@ -120,7 +120,7 @@ def test_classes_that_take_half_of_the_filters_are_warned_of_once(
     x, y = digits.train_x[:300], digits.train_y[:300].tolist()
     clf = OnlineClassifier(name).partial_fit(x, y, classes=range(40))  # which leaves most of them
     many = list(range(300))
-    with pytest.warns(UserWarning, match=r"room for 512 classes leaves \d of \d\d filters, .*; begin anew with more"):
+    with pytest.warns(UserWarning, match=r"capacity for 512 classes leaves \d of \d\d filters, .*; start again"):
         clf.partial_fit(x, y if announced else many, classes=many if announced else None)
     clf.save(tmp_path / "file")
     for each in (clf, OnlineClassifier.load(tmp_path / "file")):

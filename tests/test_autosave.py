@@ -184,13 +184,13 @@ def test_a_folder_has_one_writer_in_a_process(tmp_path: Path) -> None:
     first = learn(OnlineClassifier(autosave=tmp_path, every=1), 0, 10)
     second = OnlineClassifier.load(tmp_path)
     before = state_of(second)
-    with pytest.raises(UsageError, match=f"another classifier.* saves in {tmp_path} .*close that one first"):
+    with pytest.raises(UsageError, match=f"another classifier.* saves to {tmp_path}, .*close that one first"):
         learn(second, 10, 20)
     assert state_of(second) == before
     assert second.predict(X[:5]).shape == (5,)  # it may read
     learn(first, 10, 20).close()
     with pytest.raises(
-        UsageError, match=f"has saved in {tmp_path} since this one was loaded .*; load the folder again"
+        UsageError, match=f"has saved to {tmp_path} since this one was loaded .*; load the folder again"
     ):
         learn(second, 10, 20)
     third = learn(OnlineClassifier.load(tmp_path), 20, 30)
@@ -248,7 +248,7 @@ def test_a_copy_does_not_own_the_folder(copied: Callable[[OnlineClassifier], Onl
     clf = learn(learn(OnlineClassifier(autosave=tmp_path / "one"), 0, 10), 10, 20)
     other = copied(clf)
     before = (tmp_path / "one" / FILE).read_bytes()
-    with pytest.raises(UsageError, match=r"holds what another .* choose another folder"):
+    with pytest.raises(UsageError, match=r"holds the state of another .* choose another folder"):
         learn(other, 20, 40)
     other.close()
     learn(other.set_params(autosave=tmp_path / "other"), 20, 40).close()

@@ -58,7 +58,7 @@ def test_labels_that_are_tensors() -> None:
     x, _ = vectors(3)
     clf = OnlineClassifier().partial_fit(x, [torch.tensor(2), torch.tensor(1), torch.tensor(2)])
     assert clf.classes_.tolist() == [1, 2]
-    with pytest.raises(UsageError, match=r"a tensor of shape \(2,\); give one value a sample"):
+    with pytest.raises(UsageError, match=r"a tensor of shape \(2,\); give one value per sample"):
         clf.partial_fit(x, list(torch.eye(2)[[0, 1, 1]]))
 
 
@@ -78,7 +78,7 @@ def test_what_is_copied_or_pickled_is_nobody_elses(name: str) -> None:
 @pytest.mark.parametrize(("parameter", "value"), [("encoder", "conv"), ("freeze_encoder", True)])
 def test_an_encoder_for_a_method_without_a_network_is_refused(parameter: str, value: Any, digits: Dataset) -> None:
     classifier = OnlineClassifier("patch-lda", **{parameter: value})
-    with pytest.raises(UsageError, match=f"{parameter} is given, and patch-lda has no network; leave it out or use"):
+    with pytest.raises(UsageError, match=f"{parameter} is given, but patch-lda has no network; omit it, or use"):
         classifier.partial_fit(digits.train_x[:10], digits.train_y[:10])
 
 
@@ -425,7 +425,7 @@ def test_where_channels_stand(shape: tuple[int, ...], axes: str) -> None:
 
 @pytest.mark.parametrize("shape", [(3, 28, 4), (13, 28, 28), (3, 3, 3)])
 def test_where_channels_stand_must_be_said_if_it_is_not_clear(shape: tuple[int, ...]) -> None:
-    with pytest.raises(UsageError, match="say channels='first' or channels='last'"):
+    with pytest.raises(UsageError, match="set channels='first' or channels='last'"):
         Layout.of(torch.zeros(2, *shape))
     assert Layout.of(torch.zeros(2, *shape), "first").sample_shape == shape
     assert Layout.of(torch.zeros(2, *shape), "last").sample_shape == (shape[2], shape[0], shape[1])
@@ -442,5 +442,5 @@ def test_labels_as_json(label: Any) -> None:
 
 @pytest.mark.parametrize("found", [[1], {"tuple": 1}, {"list": []}, {"tuple": [[1]]}, {}], ids=repr)
 def test_other_json_is_no_label(found: Any) -> None:
-    with pytest.raises(UsageError, match="is no label"):
+    with pytest.raises(UsageError, match="is not a label"):
         from_json(found)

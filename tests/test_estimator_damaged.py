@@ -158,7 +158,7 @@ def tensor(name: str, make: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (huge("version", 2), "it has version 2, and this onebyone reads 1"),
+        (huge("version", 2), "it has version 2, but this onebyone reads 1"),
         (huge("version", "1"), "it has version '1'"),
         (huge("room", 10**12), "not"),
         (huge("room", 10**30), "whole number"),
@@ -187,7 +187,7 @@ def tensor(name: str, make: Any) -> Any:
         (tensor("head.weight", lambda old: old * float("nan")), "not finite"),
         (tensor("head.weight", lambda old: old.double()), r"head.weight is torch.float64"),
         (tensor("head.weight", lambda old: old[:, :2].clone()), r"head.weight is torch.float32 \(16, 2\)"),
-        (tensor("other", lambda old: torch.zeros(3)), "nothing it has a use for"),
+        (tensor("other", lambda old: torch.zeros(3)), "missing or unexpected tensors"),
         (tensor("_extra_state", lambda old: old[:100]), "damaged"),
         (tensor("_extra_state", lambda old: old * 0 + 255), "damaged"),
     ],
@@ -281,5 +281,5 @@ def test_nested_beyond_reason(tmp_path: Path) -> None:
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(UsageError, match="is not there; nothing was saved under this name"):
+        with pytest.raises(UsageError, match="does not exist; give the path of a saved classifier"):
             OnlineClassifier.load(path)

@@ -70,6 +70,6 @@ def test_exported_answers(
 
 def test_another_ending_is_refused(tmp_path: Path) -> None:
     clf = OnlineClassifier().partial_fit([[1.0]], [0])
-    with pytest.raises(UsageError, match=r"ends in '.pkl'; end it in '.onnx', or in '.pt2'"):
+    with pytest.raises(UsageError, match=r"has the suffix '.pkl'; use '.onnx', or '.pt2'"):
         clf.export(tmp_path / "model.pkl")
     assert list(tmp_path.iterdir()) == []

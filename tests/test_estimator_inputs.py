@@ -120,7 +120,7 @@ def test_paths_are_the_images_in_them(paths: list[Path], lazily: bool, monkeypat
     from onebyone.estimator import inputs
 
     if lazily:
-        monkeypatch.setattr(inputs, "DECODED", 0)  # as if there were too many to hold
+        monkeypatch.setattr(inputs, "MAX_DECODED", 0)  # as if there were too many to hold
     expected = OnlineClassifier("replay", memory=5).fit(IMAGES, LABELS)
     for X in (paths, [str(path) for path in paths], np.array([str(path) for path in paths]), tuple(paths)):
         clf = OnlineClassifier("replay", memory=5).fit(X, LABELS)
@@ -143,7 +143,7 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_learnt(
     from onebyone.estimator import inputs
 
     if lazily:
-        monkeypatch.setattr(inputs, "DECODED", 0)
+        monkeypatch.setattr(inputs, "MAX_DECODED", 0)
     before = clf.n_samples_seen_
     paths[7].write_bytes(paths[7].read_bytes()[:200])
     paths.append(paths[0].with_name("missing.png"))
@@ -157,10 +157,13 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_learnt(
 @pytest.mark.parametrize(
     ("X", "sentence"),
     [
-        (lambda digits: digits, r"X is a Dataset; give its samples and labels, as data\.train_x and data\.train_y"),
+        (
+            lambda digits: digits,
+            r"X is a Dataset; give its samples and labels, such as data\.train_x",
+        ),
         (lambda digits: DataLoader(TensorDataset(digits.test_x)), "X is a DataLoader; call partial_fit.* for each of"),
         (lambda digits: TensorDataset(digits.test_x), "X is a torch Dataset; make batches of it with a DataLoader"),
-        (lambda digits: (x for x in digits.test_x), r"X is a generator; give list\(X\) if it gives samples, or call"),
+        (lambda digits: (x for x in digits.test_x), r"X is a generator; give list\(X\) if it yields samples, or call"),
         (lambda digits: iter(digits.test_x), r"give list\(X\)"),
         (lambda digits: Path(__file__).parent, r"X is the folder .*; give a list of its files, or .*from_folder"),
         (lambda digits: b"\x89PNG", r"X is bytes; open an encoded image with PIL\.Image\.open"),
@@ -176,14 +179,14 @@ def test_what_is_no_batch_is_refused_with_what_to_call(
 
 
 def test_images_among_arrays_are_refused(clf: OnlineClassifier) -> None:
-    with pytest.raises(UsageError, match="X has images or paths among other samples"):
+    with pytest.raises(UsageError, match="X mixes images or paths with other samples"):
         clf.predict([IMAGES[0], np.asarray(IMAGES[1])])
 
 
 def test_images_for_a_classifier_of_other_samples_are_refused() -> None:
     for x in (np.zeros((2, 5)), np.zeros((2, 8, 8)), np.zeros((2, 8, 8, 2), np.uint8)):
         clf = OnlineClassifier().partial_fit(x, [0, 1])
-        with pytest.raises(UsageError, match="X has images, and those learnt were arrays of"):
+        with pytest.raises(UsageError, match="X has images; expected arrays of"):
             clf.predict(IMAGES)
 
 

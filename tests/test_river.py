@@ -53,7 +53,7 @@ def test_features_that_are_missing_or_new_are_refused(sample: dict[Any, float]) 
     model.learn_one({"a": 1, "b": 2}, 0)
     before = deepcopy(vars(model.model))
     for act in (model.predict_one, model.predict_proba_one, lambda x: model.learn_one(x, 1)):
-        with pytest.raises(UsageError, match=r"expected those of the first, \['a', 'b'\]"):
+        with pytest.raises(UsageError, match=r"expected those of the first sample, \['a', 'b'\]"):
             act(sample)
     assert all(np.array_equal(value, before[name]) for name, value in vars(model.model).items())
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and folders that one process uses at a time."""
+"""Atomic writes of files, and locks of folders."""
 
 from __future__ import annotations
 
@@ -14,15 +14,29 @@ from filelock import BaseFileLock, FileLock, Timeout
 from onebyone.errors import UsageError
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
-WRITING = (*FULL, errno.EFBIG, errno.EIO)  # errors of a write to an open file, which name no file
-NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # of a file system that has none
+WRITING = (*FULL, errno.EFBIG, errno.EIO)  # errors of a write to an open file, which have no file name
+NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # errors of file systems without locks
 
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """A temporary path to write to, beside ``path``, which replaces it when the block ends without an error.
+    """Write a file completely or not at all.
 
-    Raises UsageError if the file cannot be written. Any other error of the block is left as it is.
+    The block writes to a temporary path in the same folder, which replaces ``path`` if the block raises no error.
+
+    Parameters
+    ----------
+    path
+        The file to write. Its folder is created if it is missing.
+
+    Yields
+    ------
+    The temporary path.
+
+    Raises
+    ------
+    UsageError
+        If the file cannot be written. Other errors of the block are not changed.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder, atomic_write(Path(folder) / "note") as temporary:
@@ -31,12 +45,12 @@ def atomic_write(path: Path) -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.touch(exist_ok=False)  # created here, so that the umask decides who may read it
+        temporary.touch(exist_ok=False)  # created with the permissions of the umask
     except OSError as error:
         raise cannot_write(path, error) from error
     try:
         yield temporary
-        with temporary.open("r+b") as written:  # Windows flushes only handles that may write
+        with temporary.open("r+b") as written:  # Windows flushes only handles that are open for writing
             os.fsync(written.fileno())
         temporary.replace(path)
     except BaseException as error:
@@ -49,14 +63,14 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def _is_of_writing(error: OSError, temporary: Path) -> bool:
-    """Whether an error comes from writing ``temporary``, and not from anything else that happened meanwhile."""
+    """Whether an error comes from writing ``temporary``, and not from anything else in the block."""
     if error.filename is None:
         return error.errno in WRITING
     return error.filename in (str(temporary), os.fsencode(temporary))
 
 
 def _flush_folder(folder: Path) -> None:
-    """Make a rename in ``folder`` survive a loss of power, on platforms where a folder can be opened."""
+    """Flush a rename in ``folder`` to disk, on platforms where a folder can be opened."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -73,18 +87,18 @@ def cannot_write(path: Path, error: OSError) -> UsageError:
 
 
 def lock(folder: Path, *, wait: bool = False) -> BaseFileLock | None:
-    """Lock ``folder``, which is created if it is missing, for one user at a time.
+    """Lock ``folder``. It is created if it is missing.
 
     Parameters
     ----------
     folder
-        The folder. Its file ``.lock`` is what is locked.
+        The folder. The lock is on its file ``.lock``.
     wait
-        Whether to wait while another has the lock.
+        Whether to wait while another process or thread has the lock.
 
     Returns
     -------
-    The lock, to be released by its ``release``; a process that dies releases it too. None if another has it.
+    The lock, to be released with ``release`` or by the end of the process. None if the folder is locked already.
 
     Raises
     ------

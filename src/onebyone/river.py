@@ -1,7 +1,7 @@
-"""For users of River: a classifier that learns in parts, behind ``learn_one`` and ``predict_one``.
+"""An adapter for River: any classifier with ``partial_fit`` gets ``learn_one`` and ``predict_one``.
 
-River need not be installed. Where it is, the adapter is one of its classifiers, so that its pipelines, metrics and
-``evaluate.progressive_val_score`` take it.
+River is optional. If it is installed, the adapter is a subclass of ``river.base.Classifier`` and works with River's
+pipelines, metrics and ``evaluate.progressive_val_score``.
 """
 
 from __future__ import annotations
@@ -28,14 +28,19 @@ Sample = Mapping[Any, float] | np.ndarray[Any, Any]
 class RiverClassifier(Base):
     """Learns one sample at a time with anything that has ``partial_fit``, ``predict`` and ``predict_proba``.
 
-    A sample is a dictionary of numbers by name, in any order, or an array, for example an image. The names of the
-    first sample hold for all: a sample that lacks one or has another is refused. The classifier given is a pattern:
-    a copy of it learns, ``model``, so that River's ``clone`` is one that has learnt nothing. ``classes`` is for
-    scikit-learn's own classifiers, which have to be told all classes in advance.
+    A sample is a dictionary from feature names to numbers, in any order, or an array, for example an image. All
+    samples must have the feature names of the first one.
+
+    Parameters
+    ----------
+    classifier
+        The classifier to use. It is not trained itself: a copy, ``model``, is. So River's ``clone`` is untrained.
+    classes
+        All classes, for classifiers of scikit-learn, which need them in the first call.
 
     >>> from sklearn.linear_model import SGDClassifier
     >>> model = RiverClassifier(SGDClassifier(loss="log_loss", random_state=0), classes=["cold", "warm"])
-    >>> model.predict_one({"degrees": 20, "wind": 1})  # it knows nothing yet
+    >>> model.predict_one({"degrees": 20, "wind": 1})  # None before the first learn_one
     >>> for degrees in range(10):
     ...     model.learn_one({"degrees": degrees, "wind": 1}, "cold")
     ...     model.learn_one({"wind": 1, "degrees": degrees + 15}, "warm")
@@ -50,7 +55,7 @@ class RiverClassifier(Base):
         self.classes = classes
         self.model: Any = deepcopy(classifier)
         self.names: tuple[Any, ...] | None = None  # of the features, from the first sample learnt
-        self.knows = hasattr(classifier, "classes_")  # what scikit-learn's classifiers have once they learnt something
+        self.fitted = hasattr(classifier, "classes_")  # an attribute of fitted classifiers in scikit-learn
 
     @property
     def _multiclass(self) -> bool:
@@ -59,31 +64,31 @@ class RiverClassifier(Base):
     def learn_one(self, x: Sample, y: Hashable) -> None:
         """Learn from one sample."""
         row = self._row(x)
-        first = {} if self.knows or self.classes is None else {"classes": np.asarray(self.classes)}
+        first = {} if self.fitted or self.classes is None else {"classes": np.asarray(self.classes)}
         self.model.partial_fit(row, np.asarray([y]), **first)
         if isinstance(x, Mapping):
             self.names = self.names or tuple(x)
-        self.knows = True
+        self.fitted = True
 
     def predict_one(self, x: Sample, **_: Any) -> Hashable:
-        """The label, or None while nothing was learnt."""
-        return np.asarray(self.model.predict(self._row(x))).tolist()[0] if self.knows else None
+        """The predicted label, or None before the first ``learn_one``."""
+        return np.asarray(self.model.predict(self._row(x))).tolist()[0] if self.fitted else None
 
     def predict_proba_one(self, x: Sample, **_: Any) -> dict[Hashable, float]:
-        """The probability of each class known; none while nothing was learnt."""
-        if not self.knows:
+        """The probability of each known class. Empty before the first ``learn_one``."""
+        if not self.fitted:
             return {}
-        (chances,) = np.asarray(self.model.predict_proba(self._row(x))).tolist()
-        return dict(zip(np.asarray(self.model.classes_).tolist(), chances, strict=True))
+        (probabilities,) = np.asarray(self.model.predict_proba(self._row(x))).tolist()
+        return dict(zip(np.asarray(self.model.classes_).tolist(), probabilities, strict=True))
 
     def _row(self, x: Sample) -> np.ndarray[Any, Any]:
-        """A batch of this one sample, its features in the order of the first."""
+        """A batch of this one sample, with its features in the order of the first sample."""
         if not isinstance(x, Mapping):
             return np.asarray(x)[None]
         names = self.names or tuple(x)
         if x.keys() != set(names):
             raise UsageError(
-                f"a sample has features {sorted(x, key=str)}; expected those of the first, {sorted(names, key=str)}: "
-                "add what is missing (0 for none) and leave out the rest"
+                f"a sample has features {sorted(x, key=str)}; expected those of the first sample, "
+                f"{sorted(names, key=str)}; add missing features, for example as 0, and remove the others"
             )
         return np.array([[x[name] for name in names]], dtype=np.float64)

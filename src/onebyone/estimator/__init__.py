@@ -1,4 +1,4 @@
-"""The same learners for people who have a stream instead of a benchmark."""
+"""The learners of this library as a scikit-learn estimator."""
 
 from onebyone.estimator.classifier import OnlineClassifier
 

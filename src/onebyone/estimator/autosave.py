@@ -1,4 +1,4 @@
-"""Saving what a classifier has learnt, in a folder that only it writes to, while it goes on learning."""
+"""Saving a classifier while it learns, to a folder that no other classifier writes to."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from onebyone.estimator.building import State
 from onebyone.estimator.locking import lock_of
 
 FILE = "classifier.safetensors"  # in the folder
-SECONDS = 5.0  # a call that returned is on disk after this time, at the latest
+SECONDS = 5.0  # longest time between the return of a call and its save
 
-Version = tuple[int, int, int]  # of a file: every write of it gives another one
+Version = tuple[int, int, int]  # of a file; changes with every write
 
 _all: weakref.WeakSet[Autosave] = weakref.WeakSet()
 
 
 def version_of(file: Path) -> Version | None:
-    """Which version of the file is there, or None if there is no file."""
+    """The version of the file, or None if it does not exist."""
     try:
         found = file.stat()
     except OSError:
@@ -38,18 +38,18 @@ def version_of(file: Path) -> Version | None:
 
 
 class Autosave:
-    """Saves what ``owner`` has learnt in ``folder``: by count, by time, when it is closed, collected, or at exit.
+    """Saves the state of ``owner`` to ``folder``: by number of samples, by time, and on close, collection and exit.
 
-    The folder is locked from the first call that learns until ``close``. Nothing here keeps the owner alive.
+    The folder is locked from the first call that learns until ``close``. The owner is referenced weakly.
 
     Parameters
     ----------
     owner
-        The classifier. Threads take its lock.
+        The classifier. Its lock is held while saving.
     folder
-        Where to save. A relative path is resolved here, once.
+        The folder to save to. A relative path is resolved once, here.
     version
-        The version of the file in the folder that the owner was loaded from, if it was.
+        The version of the file that the owner was loaded from, or None.
     """
 
     def __init__(self, owner: object, folder: str | Path, version: Version | None = None) -> None:
@@ -59,8 +59,8 @@ class Autosave:
         self._version = version  # of the file that this object wrote, or that its owner was loaded from
         self._folder_lock: BaseFileLock | None = None
         self._writing = False
-        self._learnt: tuple[State, Mapping[str, Any]] | None = None  # by all calls that returned
-        self._unsaved = 0  # samples of it that are not in the file
+        self._learnt: tuple[State, Mapping[str, Any]] | None = None  # the state after the last call that returned
+        self._unsaved = 0  # number of its samples that are not in the file
         self._unsaved_since = 0.0
         self._timer: threading.Timer | None = None
         self._owner = weakref.ref(owner)
@@ -69,12 +69,12 @@ class Autosave:
         _all.add(self)
 
     def is_for(self, folder: str | Path | None) -> bool:
-        """Whether the parameter ``autosave`` means this folder, also after the working directory has changed."""
+        """Whether ``folder`` is this folder, even if the working directory has changed."""
         return folder is not None and (str(folder) == self.given or Path(folder).resolve() == self.folder)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Lock the folder for a call. If the block raises, file and lock are as they were before."""
+        """Lock the folder for a call. If the block raises anything, restore the file and the lock."""
         was_locked = self._folder_lock is not None
         self._take_folder()
         try:
@@ -86,12 +86,12 @@ class Autosave:
             raise
 
     def record(self, state: State, parameters: Mapping[str, Any], samples: int, every: int) -> None:
-        """Note what a call has learnt; save it if that makes ``every`` unsaved samples, or if it is time.
+        """Record the state after a call. Save it if there are ``every`` unsaved samples, or if a save is due by time.
 
         Raises
         ------
         UsageError
-            If it could not be saved. Then nothing is noted.
+            If it could not be saved. Then nothing is recorded.
         """
         unsaved, now = self._unsaved + samples, time.monotonic()
         late = bool(self._unsaved) and now - self._unsaved_since >= SECONDS
@@ -103,7 +103,7 @@ class Autosave:
         self._learnt, self._unsaved = (state, parameters), unsaved
 
     def close(self) -> None:
-        """Save what is not saved yet and release the folder. The next call that learns takes it again."""
+        """Save what is unsaved and release the folder. The next call that learns locks it again."""
         with self._lock:
             self._save()
             if self._timer is not None:
@@ -113,7 +113,7 @@ class Autosave:
             self._learnt = None
 
     def detach(self) -> None:
-        """Close for good: the owner has another folder now."""
+        """Close for the last time, because the owner now has another folder."""
         self.close()
         self._finalizer.detach()
 
@@ -123,16 +123,16 @@ class Autosave:
             self._folder_lock = files.lock(self.folder)
             if self._folder_lock is None:
                 raise UsageError(
-                    f"another classifier, in this or another process, saves in {self.folder} as it learns, and a "
-                    "folder has one writer; close that one first, or choose another folder for autosave"
+                    f"another classifier, in this or another process, saves to {self.folder}, and a folder has one "
+                    "writer; close that one first, or choose another folder for autosave"
                 )
             try:
-                self._check_version()  # it may have been written while this waited for the lock
+                self._check_version()  # another process may have written it before this one had the lock
             except BaseException:
                 self._release_folder()
                 raise
-            for left_over in self.folder.glob(f".{FILE}.*"):  # by a process that was killed
-                left_over.unlink(missing_ok=True)
+            for temporary in self.folder.glob(f".{FILE}.*"):  # left by a process that was killed
+                temporary.unlink(missing_ok=True)
 
     def _check_version(self) -> None:
         found = version_of(self.file)
@@ -140,11 +140,11 @@ class Autosave:
             return
         if self._version is None:
             raise UsageError(
-                f"{self.folder} holds what another classifier has learnt; go on from there with "
-                "OnlineClassifier.load, or choose another folder for autosave"
+                f"{self.folder} holds the state of another classifier; continue it with OnlineClassifier.load, or "
+                "choose another folder for autosave"
             )
         raise UsageError(
-            f"another classifier has saved in {self.folder} since this one was loaded or closed; load the folder "
+            f"another classifier has saved to {self.folder} since this one was loaded or closed; load the folder "
             "again, or choose another one for autosave"
         )
 
@@ -154,7 +154,7 @@ class Autosave:
             self._folder_lock = None
 
     def _write(self, state: State, parameters: Mapping[str, Any]) -> None:
-        self._check_version()  # the folder may have been deleted and used again
+        self._check_version()  # another process may have deleted the folder and written to it
         self._writing = True
         persistence.write(self.file, state, parameters)
         self._version = version_of(self.file)
@@ -166,7 +166,7 @@ class Autosave:
             self._unsaved = 0
 
     def _restore_file(self) -> None:
-        """Undo a write that was interrupted, perhaps after it had replaced the file."""
+        """Undo a write that was interrupted, in case it had replaced the file already."""
         if not self._writing:
             return
         self._writing = False
@@ -178,11 +178,11 @@ class Autosave:
             if self._learnt is None:
                 self.file.unlink()
             else:
-                self._unsaved = max(1, self._unsaved)  # if it cannot be written now, it is later
+                self._unsaved = max(1, self._unsaved)  # so that a later save writes it if this one fails
                 self._save()
 
     def _start_timer(self) -> bool:
-        """Save later, in a thread; False if no thread can be started, as at the exit of the interpreter."""
+        """Save later, in a thread. Returns False if no thread can be started, as at the exit of the interpreter."""
         if self._timer is None:
             self._timer = threading.Timer(SECONDS, self._save_in_background)
             self._timer.daemon = True
@@ -194,7 +194,7 @@ class Autosave:
         return True
 
     def _save_in_background(self) -> None:
-        owner = self._owner()  # held here, so that it is not collected, and this object not closed, meanwhile
+        owner = self._owner()  # a strong reference, so that the owner is not collected during the save
         if owner is None:
             return
         with self._lock:
@@ -202,18 +202,21 @@ class Autosave:
             try:
                 self._save()
             except UsageError as error:
-                warnings.warn(f"autosave has failed and will be tried again: {error}", stacklevel=2)
+                warnings.warn(f"autosave failed and will be tried again: {error}", stacklevel=2)
                 self._start_timer()
 
     def _close_or_warn(self) -> None:
         try:
             self.close()
         except UsageError as error:
-            warnings.warn(f"the last {self._unsaved} samples are not in {self.folder}: {error}", stacklevel=2)
+            warnings.warn(f"the last {self._unsaved} samples were not saved to {self.folder}: {error}", stacklevel=2)
             self._release_folder()
 
     def _abandon(self) -> None:
-        """In a forked process: the folder, its lock and the timer belong to the parent, and so may the thread lock."""
+        """Called in a forked process. The folder, its lock and the timer belong to the parent.
+
+        A thread of the parent may hold the thread lock, so the owner gets a new one.
+        """
         self._version = self._folder_lock = self._learnt = self._timer = None
         self._unsaved = 0
         self._lock = threading.RLock()

@@ -1,4 +1,4 @@
-"""From the classifier's parameters to a learner."""
+"""Building a learner from the parameters of a classifier."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from onebyone.nets import Adapted, Encoder
 from onebyone.options import number_of_bytes
 from onebyone.seeding import seeded
 
-# Classes there is room for at first. From 16 on, doubling keeps the bits of all scores: below, products of matrices
-# that small are added up in another order.
-ROOM = 16
-GROWTH = 64  # classes that must find room in the memory, or statistics are not chosen: nobody knows how many come
-MOST_REPLAYED = 2**20  # samples a step
-LATER = ("batch_size", "epochs", "autosave", "every")  # parameters that may change while learning goes on
-OWN = {
+# Capacity for classes at first. From 16 on, doubling it does not change a bit of any score. Products of smaller
+# matrices are summed in another order.
+INITIAL_CAPACITY = 16
+EXPECTED_CLASSES = 64  # "auto" chooses statistics only if those of this many classes fit into the memory
+MAX_REPLAY_SIZE = 2**20  # samples per step
+CHANGEABLE = ("batch_size", "epochs", "autosave", "every")  # parameters that may change between calls
+PARAMETER_OF_OPTION = {  # options of methods that are set by a parameter of the classifier
     "memory_samples": "memory",
     "memory_per_class": "memory",
     "budget": "memory",
@@ -54,18 +54,18 @@ OWN = {
 
 @dataclass(frozen=True)
 class State:
-    """What a classifier has learnt. It is exchanged as a whole, so a refused call leaves it as it was."""
+    """The state of a fitted classifier. Only a call that succeeds replaces it."""
 
-    parameters: Mapping[str, Any]  # of the constructor, as they were when learning began
+    parameters: Mapping[str, Any]  # of the constructor, at the first call
     layout: Layout
-    labels: list[Label]  # of the learner's classes 0, 1, 2, ...
+    labels: list[Label]  # by slot: the learner's classes are 0, 1, 2, ...
     learner: AnyLearner
-    method: str  # of the learner; what was chosen, where the parameter says auto
+    method: str  # of the learner; the chosen one if the parameter is "auto"
     feature_names: tuple[str, ...] | None = None
 
     @cached_property
     def columns(self) -> list[int]:
-        """The learner's class of each entry of ``classes``."""
+        """The slot of each entry of ``classes``."""
         return in_order(self.labels)
 
     @cached_property
@@ -82,8 +82,8 @@ class State:
 
 
 def learner_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Those parameters that say what learner it is, and so must not change before ``fit`` begins again."""
-    own = {name: value for name, value in parameters.items() if name not in LATER}
+    """The parameters that define the learner. They must not change between calls of ``partial_fit``."""
+    own = {name: value for name, value in parameters.items() if name not in CHANGEABLE}
     return own | {"options": dict(own["options"] or {})}
 
 
@@ -93,66 +93,71 @@ def check_settings(parameters: Mapping[str, Any]) -> None:
         if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) < 2**31:
             raise UsageError(f"{name} is {value!r}; it must be a whole number, at least 1")
     if not isinstance(parameters["options"], Mapping | None):
-        raise UsageError(f"options is {parameters['options']!r}; give a dictionary, as {{'learning_rate': 0.01}}")
+        raise UsageError(f"options is {parameters['options']!r}; give a dictionary such as {{'learning_rate': 0.01}}")
 
 
 def method_in_use(parameters: Mapping[str, Any], layout: Layout) -> str:
-    """The method that these parameters stand for, with samples of this layout."""
+    """The method to use with these parameters, for samples of this layout."""
     if parameters["method"] != AUTO:
         return str(parameters["method"])
-    # Whoever says what the encoder is, or that it stays as it is, wants one.
-    wanted = parameters["freeze_encoder"] or parameters["encoder"] != AUTO
-    spec = Spec(layout.sample_shape, GROWTH, layout.dtype)
-    return choose(spec, budget(parameters["memory"], layout), network=wanted)
+    has_encoder = parameters["freeze_encoder"] or parameters["encoder"] != AUTO
+    spec = Spec(layout.sample_shape, EXPECTED_CLASSES, layout.dtype)
+    return choose(spec, budget(parameters["memory"], layout), network=has_encoder)
 
 
 def build_learner(
     name: str, parameters: Mapping[str, Any], layout: Layout, seed: int, device: torch.device
 ) -> AnyLearner:
-    """A learner of this method as these parameters of the classifier say, with room for the first classes."""
+    """A learner of the method ``name``, with the initial capacity for classes."""
     options = dict(parameters["options"])
     kind = method(name).options
-    for option, parameter in OWN.items():
+    for option, parameter in PARAMETER_OF_OPTION.items():
         if option in options:
             raise UsageError(f"{option} is given as an option; use the parameter {parameter} instead")
-    spec = Spec(layout.sample_shape, ROOM, layout.dtype, augmentation(parameters["augment"], layout))
+    spec = Spec(layout.sample_shape, INITIAL_CAPACITY, layout.dtype, augmentation(parameters["augment"], layout))
     if issubclass(kind, Options):
         with seeded(seed, "weights"):
             options["encoder"] = encoder(parameters["encoder"], layout, frozen=parameters["freeze_encoder"])
     else:
-        for parameter, usual in (("encoder", AUTO), ("freeze_encoder", False)):
-            if parameters[parameter] != usual:
-                raise UsageError(f"{parameter} is given, and {name} has no network; leave it out or use another method")
+        for parameter, default in (("encoder", AUTO), ("freeze_encoder", False)):
+            if parameters[parameter] != default:
+                raise UsageError(f"{parameter} is given, but {name} has no network; omit it, or use another method")
 
-    def make(**more: int) -> AnyLearner:
-        learner = create(name, spec, seed=seed, device=device, **options, **more)
-        check_step(learner)
+    def build(**size: int) -> AnyLearner:
+        learner = create(name, spec, seed=seed, device=device, **options, **size)
+        check_replay_size(learner)
         return learner
 
     if issubclass(kind, BudgetOptions):
         size = budget(parameters["memory"], layout)
-        return make(budget=min(size, ENOUGH) if parameters["method"] == AUTO else size)
+        return build(budget=min(size, ENOUGH) if parameters["method"] == AUTO else size)
     if issubclass(kind, ReplayOptions):
-        return make(memory_samples=memory_samples(parameters["memory"], make))
-    return make()
+        return build(memory_samples=memory_samples(parameters["memory"], build))
+    return build()
 
 
-def check_step(learner: AnyLearner) -> None:
-    """Refuse what a step would allocate for no use; of a file, it is what a stranger says."""
-    if isinstance(learner.options, ReplayOptions) and learner.options.replay_size > MOST_REPLAYED:
-        raise UsageError(f"replay_size is {learner.options.replay_size}; it must be at most {MOST_REPLAYED}")
+def check_replay_size(learner: AnyLearner) -> None:
+    """Raise an error if a step would allocate too much. The value may come from a file that is not trusted."""
+    if isinstance(learner.options, ReplayOptions) and learner.options.replay_size > MAX_REPLAY_SIZE:
+        raise UsageError(f"replay_size is {learner.options.replay_size}; it must be at most {MAX_REPLAY_SIZE}")
 
 
-def with_room(state: State, classes: int) -> AnyLearner:
-    """The learner, grown if it has no room for so many classes. One that keeps statistics of each may be too small."""
-    room = state.learner.spec.num_classes
-    while room < classes:
-        room *= 2
-    if room == state.learner.spec.num_classes:
+def with_capacity(state: State, classes: int) -> AnyLearner:
+    """The learner, enlarged if it cannot hold this number of classes.
+
+    Raises
+    ------
+    UsageError
+        If the memory is too small for the statistics of this number of classes.
+    """
+    capacity = state.learner.spec.num_classes
+    while capacity < classes:
+        capacity *= 2
+    if capacity == state.learner.spec.num_classes:
         return state.learner
     try:
-        learner = _grown(state, room)
-    except UsageError:  # where twice the room does not fit, what is needed may
+        learner = _grown(state, capacity)
+    except UsageError:  # if twice the capacity does not fit, the capacity that is needed may
         learner = _grown(state, classes)
     _warn_of_lost_filters(state, learner)
     _warn_of_more_bytes(state, learner)
@@ -165,52 +170,54 @@ def _grown(state: State, classes: int) -> AnyLearner:
     except UsageError as error:
         memory = state.parameters["memory"]
         raise UsageError(
-            f"memory is {memory!r}, too little for {classes} classes ({error}); begin anew with more"
+            f"memory is {memory!r}, too little for {classes} classes ({error}); start again with a larger memory"
         ) from None
 
 
 def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
-    """Say so, once, when classes have taken more than half of the filters that there would be with few of them."""
-    had, has = state.learner.filters, learner.filters
-    if has == had:
+    """Warn once, when there are less than half as many filters as with the initial capacity for classes."""
+    before, after = state.learner.filters, learner.filters
+    if after == before:
         return
     with torch.device("meta"):  # shapes only
-        spec = replace(learner.spec, num_classes=ROOM)
-        with_few = type(learner)(learner.options, spec, learner.seed, "meta").filters
-    if 2 * has < with_few <= 2 * had:
+        spec = replace(learner.spec, num_classes=INITIAL_CAPACITY)
+        initial = type(learner)(learner.options, spec, learner.seed, "meta").filters
+    if 2 * after < initial <= 2 * before:
         warnings.warn(
-            f"memory is {state.parameters['memory']!r}, and room for {learner.spec.num_classes} classes leaves "
-            f"{has} of {with_few} filters, so that answers get worse; begin anew with more",
+            f"memory is {state.parameters['memory']!r}, and capacity for {learner.spec.num_classes} classes leaves "
+            f"{after} of {initial} filters, which lowers the accuracy; start again with a larger memory",
             stacklevel=6,
         )
 
 
 def _warn_of_more_bytes(state: State, learner: AnyLearner) -> None:
-    """Say so when what is kept with a sample, a number of each class, makes the memory larger than was asked for."""
+    """Warn if the memory exceeds its size, because one number per class is stored with each sample."""
     memory = state.parameters["memory"]
     if isinstance(memory, str) and learner.memory_bytes > 1.1 * number_of_bytes(memory, "memory"):
         warnings.warn(
-            f"memory is {memory!r}, and room for {learner.spec.num_classes} classes makes it "
-            f"{learner.memory_bytes:,} bytes; begin anew with less if that is too much",
+            f"memory is {memory!r}, and capacity for {learner.spec.num_classes} classes makes it "
+            f"{learner.memory_bytes:,} bytes; if that is too much, start again with a smaller memory",
             stacklevel=6,
         )
 
 
-def memory_samples(amount: Any, make: Callable[..., AnyLearner]) -> int:
-    """How many samples the parameter ``memory`` stands for, in the learner that ``make`` gives."""
+def memory_samples(amount: Any, build: Callable[..., AnyLearner]) -> int:
+    """The parameter ``memory`` as a number of samples, for the learner that ``build`` returns."""
     if isinstance(amount, str):
-        one, two = (make(memory_samples=count) for count in (1, 2))
+        one, two = (build(memory_samples=count) for count in (1, 2))
         assert isinstance(one, ReplayLearner)
         assert isinstance(two, ReplayLearner)
-        least, size = one.memory.nbytes, number_of_bytes(amount, "memory")
-        if size < least:
-            raise UsageError(f"memory is {amount!r}, and a memory for one sample takes {least} bytes; give more")
-        return 1 + (size - least) // (two.memory.nbytes - least)
+        smallest, size = one.memory.nbytes, number_of_bytes(amount, "memory")
+        if size < smallest:
+            raise UsageError(
+                f"memory is {amount!r}, but a memory for one sample takes {smallest} bytes; give a larger one"
+            )
+        return 1 + (size - smallest) // (two.memory.nbytes - smallest)
     return number_of_samples(amount)
 
 
 def budget(amount: Any, layout: Layout) -> int:
-    """How many bytes the parameter ``memory`` stands for: of so many samples, where it is a number."""
+    """The parameter ``memory`` in bytes. A number of samples is converted to the bytes of the samples alone."""
     if isinstance(amount, str):
         return number_of_bytes(amount, "memory")
     return number_of_samples(amount) * math.prod(layout.shape) * layout.dtype.itemsize
@@ -218,15 +225,18 @@ def budget(amount: Any, layout: Layout) -> int:
 
 def number_of_samples(amount: Any) -> int:
     if not isinstance(amount, Integral) or isinstance(amount, bool) or int(amount) < 1:
-        raise UsageError(f"memory is {amount!r}; give the number of samples to keep, at least 1, or a size as '3MB'")
+        raise UsageError(
+            f"memory is {amount!r}; give the number of samples to keep, at least 1, or a size such as '3MB'"
+        )
     return int(amount)
 
 
 def augmentation(kind: Any, layout: Layout) -> CropFlip:
-    """``crop`` moves an image by up to an eighth of its shorter side; whether it may be mirrored, only its owner knows.
+    """The augmentation for the parameter ``augment``. A crop shifts an image by up to an eighth of its shorter side.
 
-    ``auto`` crops images of at least 24 pixels. Small ones suffer: on the 8x8 digits, one class at a time, moving by a
-    single pixel cost CCP 25 points.
+    ``auto`` crops images of at least 24 pixels, because crops of small images cost accuracy: on the 8x8 digits, one
+    class at a time, a shift of one pixel cost CCP 25 points. It never flips, because whether a mirrored image belongs
+    to the same class depends on the data.
 
     >>> augmentation("auto", Layout.of(torch.zeros(1, 32, 40, 3)))
     CropFlip(padding=4, flip=False)
@@ -239,17 +249,17 @@ def augmentation(kind: Any, layout: Layout) -> CropFlip:
 
 
 def encoder(kind: Any, layout: Layout, *, frozen: bool, pretrained: bool = True) -> str | Encoder:
-    """The learner's option ``encoder``: a name of ours as it is, a module or a model of timm as an :class:`Encoder`."""
+    """The option ``encoder`` of the learner: the name of an encoder of this library, or an :class:`Encoder`."""
     shape = layout.sample_shape
     if kind == "auto" and layout.axes == "vector" and layout.dtype != torch.uint8:
-        kind = "scaled-mlp"  # numbers of any unit; bytes all have the same scale
+        kind = "scaled-mlp"  # numbers may have any unit, but bytes all have the same scale
     module: nn.Module
     if isinstance(kind, str) and kind.startswith(nets.TIMM):
         module = nets.timm_model(kind, shape, pretrained)
     elif isinstance(kind, nn.Module) and not isinstance(kind, Encoder):
         module = kind
     elif not frozen:
-        return kind  # type: ignore[no-any-return]  # whatever else it is, the options refuse
+        return kind  # type: ignore[no-any-return]  # the options refuse anything that is not an encoder
     else:
         module = nets.create(kind, shape)
-    return Adapted(module, shape, frozen=frozen, rescale=isinstance(kind, str))  # a module given stays as it is
+    return Adapted(module, shape, frozen=frozen, rescale=isinstance(kind, str))  # a module of the user is not rescaled

@@ -1,4 +1,4 @@
-"""What a call that learns does: check what is given, find the state to learn with, train."""
+"""The steps of ``fit`` and ``partial_fit``: check the input, prepare the state, train."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from onebyone.estimator.building import (
     check_settings,
     learner_parameters,
     method_in_use,
-    with_room,
+    with_capacity,
 )
 from onebyone.estimator.inputs import Samples, check_batch, is_image, read_samples
 from onebyone.estimator.labels import Label, as_labels
@@ -34,9 +34,9 @@ from onebyone.methods.registry import AnyLearner
 
 @contextmanager
 def learning() -> Iterator[None]:
-    """Gradients on, whatever the caller has switched off to answer faster, and reproducible steps on a GPU.
+    """Enable gradients, even inside ``torch.no_grad`` or ``torch.inference_mode``, and reproducible steps on a GPU.
 
-    A learner that is built in inference mode could never learn.
+    A learner that is built in inference mode cannot be trained later.
     """
     with torch.inference_mode(False), torch.enable_grad(), reproducible():
         yield
@@ -50,25 +50,25 @@ def prepare(
     Parameters
     ----------
     estimator
-        The classifier, whose parameters hold.
+        The classifier, for its parameters.
     state
-        What it has learnt; None to begin.
+        Its current state, or None to start from scratch.
     X, y, classes
         As ``partial_fit`` takes them.
 
     Returns
     -------
-    The state to learn with, which has room for the new classes; the samples; and the learner's class of each [n].
+    The state to train, with capacity for the new classes; the samples; and the slot of each sample's class [n].
 
     Raises
     ------
     UsageError
-        If the call is refused.
+        If a parameter, ``X``, ``y`` or ``classes`` is invalid.
     """
     parameters = estimator.get_params(deep=False)
     check_settings(parameters)
     check_batch(X)
-    one = is_image(X) and np.ndim(y) == 0 and y is not None  # a single image may come with a single label
+    one = is_image(X) and np.ndim(y) == 0 and y is not None  # a single image may have a single label
     labels = as_labels([y] if one else y, state.labels if state else ())
     announced = as_labels(list(classes), labels) if classes is not None else []
     x = read_samples(X, state.layout if state else None, estimator.channels, estimator)
@@ -80,16 +80,16 @@ def prepare(
         check_unchanged(state, parameters)
     known = list(dict.fromkeys([*state.labels, *announced, *labels]))
     if len(known) > len(state.labels):
-        state = replace(state, labels=known, learner=with_room(state, len(known)))
+        state = replace(state, labels=known, learner=with_capacity(state, len(known)))
     slot_of = {label: slot for slot, label in enumerate(known)}
     slots = torch.tensor([slot_of[label] for label in labels])
-    if parameters["autosave"] is not None:  # what cannot be saved is refused before it is learnt
+    if parameters["autosave"] is not None:  # raises before training if the state cannot be saved
         persistence.describe(state, parameters)
     return state, x, slots.to(state.learner.device)
 
 
 def begin(parameters: Mapping[str, Any], layout: Layout, X: Any) -> State:
-    """The state of a classifier that has learnt nothing, for samples like ``X``."""
+    """The initial state of a classifier, for samples like ``X``."""
     random, seed = check_random_state(parameters["random_state"]), parameters["random_state"]
     seed = int(seed) if isinstance(seed, Integral) else int(random.randint(2**31))
     fixed = learner_parameters(parameters)
@@ -98,17 +98,19 @@ def begin(parameters: Mapping[str, Any], layout: Layout, X: Any) -> State:
     names = None
     if layout.axes == "vector":
         table = BaseEstimator()
-        validate_data(table, X, reset=True, skip_check_array=True)  # notes the names of columns
+        validate_data(table, X, reset=True, skip_check_array=True)  # stores the column names
         names = getattr(table, "feature_names_in_", None)
     return State(fixed, layout, [], learner, method, None if names is None else tuple(map(str, names)))
 
 
 def check_unchanged(state: State, parameters: Mapping[str, Any]) -> None:
-    """Refuse parameters of another learner than the one that has learnt."""
+    """Raise an error if a parameter that defines the learner has changed."""
     now = learner_parameters(parameters)
     changed = [name for name, value in state.parameters.items() if value != now[name]]
     if changed:
-        raise UsageError(f"{', '.join(changed)} changed since learning began; set it back, or call fit to begin again")
+        raise UsageError(
+            f"{', '.join(changed)} changed since the first call; restore the value, or call fit to start again"
+        )
 
 
 def train(
@@ -126,17 +128,17 @@ def train(
     Parameters
     ----------
     learner
-        What learns.
+        The learner to train.
     x, slots
-        Samples [n] and their classes [n].
+        Samples [n] and the slots of their classes [n].
     order
         [n] indices of the samples, in the order of the steps.
     batch_size
         Samples per step.
     again
-        Whether they were learnt before. Then nothing is stored or counted.
+        Whether these samples were learnt before. Then nothing is stored or counted.
     in_sequence
-        Whether classes come one after the other, so that a new class begins a task. Shuffled samples have no tasks.
+        Whether the samples are in stream order, so that a new class starts a new task. Shuffled samples have no tasks.
     """
     boundaries = in_sequence and learner.needs_boundaries
     for index in order.split(batch_size):

@@ -26,31 +26,30 @@ Array = npt.NDArray[Any]
 
 
 class OnlineClassifier(StatefulClassifier):
-    """Learns a stream, a few samples at a time, and classes nobody announced.
+    """A classifier that learns from a stream, a few samples per call. New classes may appear at any time.
 
-    Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays or tensors;
-    images may also be lists of PIL images or of paths, or a single one of these. The first call fixes what a sample is:
-    vectors of so many features, or images of one size, gray or colour. Later images of another size are resized, and
-    converted between gray and colour. PIL images and files are made upright (EXIF), have at most 256 pixels on the
-    shorter side, and are gray if all of the first call are; transparent pixels become white.
+    Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays or tensors.
+    Images may also be a PIL image, a path of an image file, or a list of either. The first call fixes the number of
+    features, or the size of images and whether they are gray or colour. Later images are resized and converted to that.
+    PIL images and image files are rotated as their EXIF data says. Their shorter side is reduced to at most 256 pixels.
+    They are used as gray images if all images of the first call are gray. Transparent pixels become white.
 
-    Bytes (uint8) are kept as bytes and scaled, other numbers are used as
-    float32 (vectors are standardised by their mean and spread so far, unless another encoder is given), which is why
-    timestamps want an offset subtracted. Labels are of any hashable type, all of one. ``classes_`` is what is known so
-    far, sorted where labels can be.
+    Bytes (uint8) are stored as bytes and scaled to [-1, 1]. Other numbers are converted to float32, which has 7 digits:
+    subtract an offset from large values such as timestamps. Vectors are standardised by the mean and standard deviation
+    of the samples seen so far, unless an encoder is given. Labels can have any hashable type, but all must have the
+    same type. ``classes_`` holds the classes known so far, sorted if they can be sorted.
 
-    A call that raises an error changes nothing, in memory or on disk: it can be repeated. Input that is refused raises
-    a ValueError; only samples that are sparse, or no numbers at all, raise a TypeError, as everywhere in scikit-learn.
+    A call that raises an error changes nothing, in memory or on disk, and can be repeated. Invalid input raises a
+    ValueError. Sparse samples, and samples that are not numbers, raise a TypeError, as in scikit-learn.
 
-    Threads may share a classifier: one call runs at a time. Where answers must not wait for long, learn a few samples
-    per call.
+    Threads can share a classifier. One call runs at a time, so learn few samples per call if predictions must not wait.
 
     >>> import numpy as np
     >>> from onebyone import load
     >>> digits = load("digits")
     >>> names = np.array("zero one two three four five six seven eight nine".split())
     >>> clf = OnlineClassifier(memory=200)
-    >>> for label in range(10):  # one class after the other
+    >>> for label in range(10):  # one class at a time
     ...     x = digits.train_x[digits.train_y == label]
     ...     clf = clf.partial_fit(x, [str(names[label])] * len(x))
     >>> clf.score(digits.test_x, names[digits.test_y]) > 0.8
@@ -59,45 +58,48 @@ class OnlineClassifier(StatefulClassifier):
     Parameters
     ----------
     method
-        Name of a method, as ``onebyone.methods()`` lists them. ``"auto"`` chooses one when learning begins, and
-        ``method_`` says which: statistics (``patch-lda``) if they fit into the memory, of which they use up to 8 MB; a
-        network (``replay``) if they do not, or if an encoder is given or frozen.
+        Name of a method, one of ``onebyone.methods()``. ``"auto"`` chooses a method in the first call and stores its
+        name in ``method_``. It chooses statistics (``patch-lda``, at most 8 MB) if they fit into ``memory``. It chooses
+        a network (``replay``) if they do not, or if an encoder is given or frozen.
     memory
-        Samples it may keep, or a size such as ``"3MB"`` (samples, labels and all that is kept with them, counted when
-        learning begins). A method that keeps statistics instead takes at most the bytes of so many samples.
+        Number of samples to store, or a size such as ``"3MB"``. A size includes labels and everything else stored with
+        a sample, and is converted to a number of samples in the first call. Methods that store statistics use at most
+        the bytes that this number of samples would take.
     encoder
-        ``"auto"`` (by what the samples are), a name of ``onebyone.nets.encoders()``, any module that turns samples into
-        features, or ``"timm:NAME"`` for a pretrained model of timm. ``"resnet18"`` is this library's small network,
-        ``"timm:resnet18"`` the pretrained one.
+        ``"auto"`` (chosen by the shape and type of the samples), one of ``onebyone.nets.encoders()``, a module that
+        maps samples to features, or ``"timm:NAME"`` for a pretrained model of timm. ``"resnet18"`` is the small network
+        of this library. ``"timm:resnet18"`` is the pretrained one.
     freeze_encoder
-        Whether the weights of the encoder stay as they are.
+        Whether to keep the weights of the encoder fixed.
     options
-        Further options of the method, as a dictionary.
+        Other options of the method, as a dictionary.
     batch_size
-        A call with more samples is learnt in steps of so many, in order of arrival.
+        Samples per step. ``partial_fit`` splits its samples into steps of this size, in the given order.
     epochs
-        Passes over the samples in ``fit``, in random order; one where there is no network to train, since statistics
-        count a sample as often as they see it. ``partial_fit`` learns them once, as they come.
-        For methods with tasks (``icarl``), all classes of a ``fit`` are one task; in ``partial_fit`` a new class begins
-        the next task.
+        Passes of ``fit`` over the samples, each in another random order. Statistics use each sample in the first pass
+        only. ``partial_fit`` always makes one pass, in the given order.
+        For methods with tasks (``icarl``), all classes of ``fit`` are one task. A new class in ``partial_fit`` starts a
+        new task.
     augment
-        Of images: ``"none"``, ``"crop"``, ``"crop+flip"`` (where a mirrored image is of the same class, as of most
-        photographs: worth saying), or ``"auto"``: crop, unless they are small.
+        Augmentation of images: ``"none"``, ``"crop"``, ``"crop+flip"`` or ``"auto"``, which crops images of at least 24
+        pixels. Use ``"crop+flip"`` if a mirrored image belongs to the same class, as for most photographs.
     channels
-        ``"first"`` or ``"last"``, where the shape of the images does not say (one axis of at most 4).
+        Position of the channel axis of images: ``"first"``, ``"last"``, or ``"auto"``, which takes the axis of size at
+        most 4 and raises an error if there is not exactly one.
     random_state
-        Seed of the first weights and of all that is drawn; None for another one each time.
+        Seed of the initial weights and of all random draws, as in scikit-learn. None gives different results each time.
     device
-        ``"auto"``, ``"cpu"``, ``"cuda"``, ``"cuda:N"``.
+        ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. ``"auto"`` uses a GPU if there is one.
     autosave
-        A folder. What is learnt is saved there while learning goes on, and ``OnlineClassifier.load(folder)`` goes on
-        from there. A call is saved as a whole. It is saved when ``every`` samples are not saved yet, at most 5 seconds
-        after it returned, when the classifier is closed (``close``, or the end of a ``with`` block) or collected, and
-        when the program ends. So a killed process loses less than ``every`` samples and the calls of 5 seconds.
-        A folder has one writer: others may load it, and learn once the first is closed. Copies, pickles, clones and
-        forked processes do not save there. They learn once they are given another folder, or None.
+        Folder to save to while learning, or None. ``OnlineClassifier.load(folder)`` continues from there. The file
+        always holds complete calls. It is written when ``every`` samples are unsaved, at most 5 seconds after a call
+        returned, when the classifier is closed (``close``, or the end of a ``with`` block) or garbage collected, and
+        when the program exits. A killed process loses fewer than ``every`` samples, from the last 5 seconds.
+        A folder has one writer. Other classifiers can load it, and can learn after the first one is closed. Copies,
+        pickles, clones and forked processes do not save to the folder of the original. To learn, they need another
+        folder, or None.
     every
-        The number of unsaved samples that a call saves at once. With 1, a call that has returned is on disk.
+        Number of unsaved samples from which a call saves before it returns. With 1, each call saves before it returns.
     """
 
     def __init__(
@@ -156,14 +158,14 @@ class OnlineClassifier(StatefulClassifier):
                 self._accept(state, len(slots))
         return self
 
-    # Answering
+    # Prediction
 
     @synchronized
     def predict(self, X: Any) -> Array:
         """The most likely class of each sample."""
         best = self._scores(X).argmax(1).numpy()
-        answer: Array = self.classes_[best]
-        return answer
+        predicted: Array = self.classes_[best]
+        return predicted
 
     @synchronized
     def predict_proba(self, X: Any) -> Array:
@@ -181,12 +183,14 @@ class OnlineClassifier(StatefulClassifier):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """The share of samples it gets right."""
-        labels, answers = as_labels(y), self.predict(X).tolist()
-        check_comparable(labels, answers)
-        if len(labels) != len(answers):
-            raise UsageError(f"X has {len(answers)} samples and y has {len(labels)} labels; give one label a sample")
-        right = [answer == label for answer, label in zip(answers, labels, strict=True)]
-        return float(np.average(right, weights=sample_weight))
+        labels, predicted = as_labels(y), self.predict(X).tolist()
+        check_comparable(labels, predicted)
+        if len(labels) != len(predicted):
+            raise UsageError(
+                f"X has {len(predicted)} samples and y has {len(labels)} labels; give one label per sample"
+            )
+        correct = [guess == label for guess, label in zip(predicted, labels, strict=True)]
+        return float(np.average(correct, weights=sample_weight))
 
     def _scores(self, X: Any) -> Tensor:
         """[n, classes] in the order of ``classes_``, on the CPU."""
@@ -197,7 +201,9 @@ class OnlineClassifier(StatefulClassifier):
         scores = torch.cat(parts)[:, state.columns]
         if scores.isnan().any():
             persistence.check_finite(persistence.contents(state))
-            raise UsageError("X has values too large for what was learnt, and no scores; scale or remove them")
+            raise UsageError(
+                "X has values so large that their scores are NaN; expected values as in training: scale or remove them"
+            )
         return scores
 
     def __sklearn_tags__(self) -> Any:

@@ -1,4 +1,4 @@
-"""What answers, without what learns, for other programs: ONNX and torch.export."""
+"""Export of the prediction function for other programs: ONNX and torch.export."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from onebyone.files import atomic_write
 from onebyone.methods import NetworkLearner
 
 
-class Answers(nn.Module):
-    """Samples as they come [n, ...] -> [n, classes] probabilities, in the order of ``classes_``."""
+class ProbabilityModel(nn.Module):
+    """Samples as given to ``predict_proba`` [n, ...] -> [n, classes] probabilities, in the order of ``classes_``."""
 
     def __init__(self, state: State) -> None:
         super().__init__()
@@ -25,10 +25,10 @@ class Answers(nn.Module):
         for part in learner.modules():
             if isinstance(part, NetworkLearner):
                 part.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-                part.channels_last = False  # which was this machine's own concern
+                part.channels_last = False  # a memory format that is faster on this device only
         with torch.no_grad():
-            self.readout = learner.readout()  # class means of the memory are computed here, once
-        # Not a part of this module, so that only what is used comes along, and not the memory: it holds people's data.
+            self.readout = learner.readout()  # computes class means from the memory once
+        # In a tuple, so that the learner is no submodule: its memory holds private samples and must not be exported.
         self.parts = (learner,)
         self.layout = state.layout
         self.columns = torch.tensor(state.columns)
@@ -42,7 +42,7 @@ class Answers(nn.Module):
 
 
 def export(path: Path, state: State) -> None:
-    """Write ``path``, in the format that its ending says."""
+    """Write ``path`` in the format given by its suffix."""
     classes = json.dumps([to_json(state.labels[slot]) for slot in state.columns])
     samples = torch.zeros(2, *state.layout.shape, dtype=state.layout.dtype)
     match path.suffix:
@@ -51,22 +51,22 @@ def export(path: Path, state: State) -> None:
         case ".onnx":
             write = export_onnx
         case suffix:
-            raise UsageError(f"{path} ends in {suffix!r}; end it in '.onnx', or in '.pt2' for torch.export")
-    with atomic_write(path) as place:
-        write(place, Answers(state), samples, classes)
+            raise UsageError(f"{path} has the suffix {suffix!r}; use '.onnx', or '.pt2' for torch.export")
+    with atomic_write(path) as temporary:
+        write(temporary, ProbabilityModel(state), samples, classes)
 
 
-def export_torch(place: Path, answers: nn.Module, samples: Tensor, classes: str) -> None:
-    program = torch.export.export(answers, (samples,), dynamic_shapes=({0: torch.export.Dim("n")},))
-    with place.open("wb") as file:
+def export_torch(path: Path, model: nn.Module, samples: Tensor, classes: str) -> None:
+    program = torch.export.export(model, (samples,), dynamic_shapes=({0: torch.export.Dim("n")},))
+    with path.open("wb") as file:
         torch.export.save(program, file, extra_files={"classes.json": classes})
 
 
-def export_onnx(place: Path, answers: nn.Module, samples: Tensor, classes: str) -> None:
+def export_onnx(path: Path, model: nn.Module, samples: Tensor, classes: str) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # torch's own, about itself
+        warnings.simplefilter("ignore", FutureWarning)  # from torch, about its own code
         program = torch.onnx.export(
-            answers,
+            model,
             (samples,),
             dynamo=True,
             dynamic_shapes=({0: torch.export.Dim("n")},),
@@ -76,4 +76,4 @@ def export_onnx(place: Path, answers: nn.Module, samples: Tensor, classes: str) 
         )
     assert program is not None
     program.model.metadata_props["classes"] = classes
-    place.write_bytes(program.model_proto.SerializeToString())
+    path.write_bytes(program.model_proto.SerializeToString())

@@ -1,4 +1,4 @@
-"""Whatever is given as X, read as samples of one layout."""
+"""Reading X, in any of the accepted forms, as samples of one layout."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     from onebyone.data.images import Mode, Source
 
 Array = npt.NDArray[Any]
-MODES: dict[int, Mode] = {1: "L", 3: "RGB", 4: "RGBA"}  # of images, by the number of channels
-MOST_SIDE = 256  # pixels of the shorter side of images and image files; larger ones are shrunk
-DECODED = 2**27  # bytes of images that are decoded at once; of more, files are read again when they are needed
-WIDE = (torch.float64, torch.int32, torch.int64)  # of which float32 may lose digits
+MODES: dict[int, Mode] = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow modes by number of channels
+MAX_SIDE = 256  # pixels of the shorter side of PIL images and image files; larger ones are resized
+MAX_DECODED = 2**27  # bytes of decoded images to hold; if there are more, files are read again for each use
+WIDE = (torch.float64, torch.int32, torch.int64)  # types that lose digits when converted to float32
 
 
 @dataclass(frozen=True)
 class Samples:
-    """Samples of one layout, converted when they are asked for, so that only a few are ever held converted."""
+    """Samples of one layout. They are converted on access, so that only a few converted samples are in memory."""
 
     layout: Layout
     given: Layout  # of the source
@@ -80,67 +80,81 @@ class Samples:
 
 
 def read_samples(X: Any, layout: Layout | None = None, channels: str = "auto", estimator: object = None) -> Samples:
-    """The samples in ``X``, to be used in ``layout``; without one, it is inferred from them.
+    """Read ``X`` as samples of ``layout``.
 
-    Images of another size than the layout's are resized, and converted between gray and colour. The layout of images of
-    Pillow and of image files is the size of the first one, with its shorter side at most 256 pixels, in gray if all of
-    them are gray. It raises :class:`UsageError` for anything that is no batch of samples.
+    Parameters
+    ----------
+    X
+        Arrays, tensors, PIL images or paths of image files.
+    layout
+        The layout to convert to. Images are resized and converted between gray and colour. None infers it from ``X``:
+        for PIL images and files, the size of the first image with its shorter side at most 256 pixels, in gray if all
+        images are gray.
+    channels
+        Position of the channel axis: "first", "last" or "auto".
+    estimator
+        The classifier, to check the number and names of columns.
+
+    Raises
+    ------
+    UsageError
+        If ``X`` is not a batch of samples, or cannot be converted to ``layout``.
     """
     check_batch(X)
     sources = images_in(X)
     if sources is None:
         x = as_tensor(X, layout, channels, estimator)
         if layout is not None and layout.axes == "vector" and estimator is not None:
-            validate_data(estimator, X, reset=False, skip_check_array=True)  # the number and names of its columns
+            validate_data(estimator, X, reset=False, skip_check_array=True)  # number and names of columns
         given = Layout.of(x, channels) if layout is None else layout.like(x, channels)
         return Samples(layout or given, given, x)
     if layout is None:
         layout = _image_layout(sources)
     _check_reads_images(layout)
     samples = Samples(layout, layout, sources)
-    if len(sources) * prod(layout.shape) > DECODED:
+    if len(sources) * prod(layout.shape) > MAX_DECODED:
         return samples
     x = torch.cat(list(samples.chunks()))
     return Samples(layout, layout, layout.channels_last(x))
 
 
 def images_in(X: Any) -> list[Source] | None:
-    """The images and paths that ``X`` consists of, one or many; None if it is anything else."""
+    """The PIL images or paths in ``X``, one or many; None if ``X`` is anything else."""
     if is_image(X):
         return [X]
     if getattr(X, "ndim", None) == 1 and getattr(X, "dtype", None) is not None and X.dtype.kind in "OUT":
-        X = list(X)  # paths in an array, or in a column of a table
+        X = list(X)  # paths in an array or in a column of a data frame
     if not isinstance(X, (list, tuple)) or not len(X) or not is_image(X[0]):
         return None
     if not all(map(is_image, X)):
-        raise UsageError("X has images or paths among other samples; give all of them as one kind")
+        raise UsageError("X mixes images or paths with other samples; give samples of one kind")
     return list(X)
 
 
 def is_image(x: object) -> bool:
-    """Whether it is one sample by itself: an image of Pillow, or the path of an image file."""
-    pillow = sys.modules.get("PIL.Image")  # where it was never imported, nothing is one of its images
+    """Whether ``x`` is a single sample: a PIL image, or the path of an image file."""
+    pillow = sys.modules.get("PIL.Image")  # if Pillow was never imported, x is no PIL image
     return isinstance(x, (str, PathLike)) or (pillow is not None and isinstance(x, pillow.Image))
 
 
 def check_batch(X: Any) -> None:
-    """Refuse what is no batch of samples, with what to call instead."""
+    """Raise an error that says what to call instead, if ``X`` is not a batch of samples."""
     each = "call partial_fit(x, y) or predict(x) for each of its batches"
     match X:
         case Dataset():
-            raise UsageError("X is a Dataset; give its samples and labels, as data.train_x and data.train_y")
+            raise UsageError("X is a Dataset; give its samples and labels, such as data.train_x and data.train_y")
         case DataLoader():
             raise UsageError(f"X is a DataLoader; {each}: for x, y in loader")
         case TorchDataset():
             raise UsageError(f"X is a torch Dataset; make batches of it with a DataLoader and {each}")
         case Iterator():
-            raise UsageError(f"X is a {type(X).__name__}; give list(X) if it gives samples, or {each}")
+            raise UsageError(f"X is a {type(X).__name__}; give list(X) if it yields samples, or {each}")
         case bytes() | bytearray():
             raise UsageError("X is bytes; open an encoded image with PIL.Image.open(io.BytesIO(X)) first")
         case str() | PathLike() if str(X) and Path(X).is_dir():
             raise UsageError(
-                f"X is the folder {X}; give a list of its files, or read it with onebyone.from_folder, which takes the "
-                "names of sub-folders for labels"
+                f"X is the folder {X}; give a list of its files, or read it with onebyone.from_folder, which uses "
+                "the names of sub-folders as labels"
             )
 
 
@@ -153,7 +167,7 @@ def _image_layout(sources: Sequence[Source]) -> Layout:
         except Exception as error:  # a damaged image can raise anything
             raise UnreadableImage(source, error) from error
     height, width, *_ = pixels(sources[0]).shape
-    shrink = max(1.0, min(height, width) / MOST_SIDE)
+    shrink = max(1.0, min(height, width) / MAX_SIDE)
     size = (max(1, round(height / shrink)), max(1, round(width / shrink)))
     return Layout(size if gray else (*size, 3), torch.uint8, "gray" if gray else "last")
 
@@ -161,14 +175,13 @@ def _image_layout(sources: Sequence[Source]) -> Layout:
 def _check_reads_images(layout: Layout) -> None:
     if layout.axes == "vector" or layout.dtype != torch.uint8 or layout.sample_shape[0] not in MODES:
         kind = f"{layout.shape} {str(layout.dtype).removeprefix('torch.')}"
-        raise UsageError(f"X has images, and those learnt were arrays of {kind}; give samples of that kind")
+        raise UsageError(f"X has images; expected arrays of {kind}, as in the first call; convert X to such arrays")
 
 
 def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", estimator: object = None) -> Tensor:
-    """Samples as a tensor [n, ...] of bytes or of numbers that are finite as float32.
+    """Samples as a tensor [n, ...] of bytes, or of numbers that are finite as float32.
 
-    Vectors are converted to float32 here. Images of another type than bytes are left as they are: their float32 may
-    take more memory than there is.
+    Vectors are converted to float32 here. Images are not, because all of them as float32 may not fit into memory.
 
     >>> as_tensor([[1, 2], [3, 4]])
     tensor([[1., 2.],
@@ -185,7 +198,7 @@ def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", esti
         check_array(X, dtype=None, allow_nd=True, ensure_all_finite=False, input_name="X", estimator=estimator)
         return _checked(_shared(X))
     dtype = None if getattr(X, "dtype", None) == np.uint8 else np.float32
-    with np.errstate(over="ignore"):  # a number too large for float32 is refused, not warned of
+    with np.errstate(over="ignore"):  # check_array raises an error for numbers too large for float32
         array = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=estimator)
     given = np.asarray(X)
     if given.ndim == 2 and given.dtype.kind in "iuf" and not np.can_cast(given.dtype, np.float32):
@@ -194,16 +207,16 @@ def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", esti
 
 
 def _shared(array: Array) -> Tensor:
-    """The array as a tensor, without a copy where torch allows it."""
+    """The array as a tensor, without a copy if torch allows it."""
     usable = array.flags.writeable and array.dtype.isnative and all(stride >= 0 for stride in array.strides)
     return torch.from_numpy(array if usable else array.astype(array.dtype.newbyteorder("=")))
 
 
 def _warn_of_lost_digits(low: Array, high: Array) -> None:
-    """Warn of columns, with values from ``low`` to ``high``, whose differences float32 rounds away.
+    """Warn if float32 rounds away the differences between values of a column, which are from ``low`` to ``high``.
 
-    Differences of a few roundings of float64 are those of a computed constant. One batch of a slow stream may vary less
-    than the whole stream, so only columns that keep less than four bits in float32 are warned of.
+    Differences of a few float64 rounding errors are ignored: the column is a computed constant. One batch of a slow
+    stream may vary less than the whole stream, so the warning is only for columns that keep fewer than four bits.
     """
     first, last = low.astype(np.float64), high.astype(np.float64)
     span, largest = last - first, np.maximum(abs(first), abs(last))
@@ -212,20 +225,20 @@ def _warn_of_lost_digits(low: Array, high: Array) -> None:
     if lost.any():
         columns = ", ".join(map(str, lost.nonzero()[0][:3]))
         warnings.warn(
-            f"X has large values that differ little (column {columns}), and they are used as float32, which keeps 7 "
+            f"X has large values that differ little (column {columns}), and they are converted to float32, which has 7 "
             "digits; subtract a fixed offset from them first",
             stacklevel=7,
         )
 
 
 def _stacked(parts: Sequence[Tensor], layout: Layout | None, channels: str) -> Tensor:
-    """One tensor of all parts; images of different sizes are converted to ``layout``, or to the size of the first."""
+    """All parts as one tensor. Images of different sizes are converted to ``layout``, or to the size of the first."""
     shapes = {tuple(part.shape) for part in parts}
     if len(shapes) == 1:
         return torch.stack(tuple(parts))
     if not {len(shape) for shape in shapes} <= {2, 3} or len({part.dtype for part in parts}) > 1:
         few = ", ".join(map(str, sorted(shapes)[:3]))
-        raise UsageError(f"X has samples of different shapes ({few}) or types; give all of them one")
+        raise UsageError(f"X has samples of different shapes ({few}) or types; give samples of one shape and type")
     if layout is None:
         layout = _common_layout([Layout.of(part[None], channels) for part in parts])
     converted = [layout.convert(part[None], layout.like(part[None], channels)) for part in parts]
@@ -233,7 +246,7 @@ def _stacked(parts: Sequence[Tensor], layout: Layout | None, channels: str) -> T
 
 
 def _common_layout(layouts: Sequence[Layout]) -> Layout:
-    """The size of the first image, with the channels of the one that has most."""
+    """The size of the first image, with the largest number of channels of any image."""
     _, height, width = layouts[0].sample_shape
     richest = max(layouts, key=lambda layout: layout.sample_shape[0])
     count = richest.sample_shape[0]
@@ -245,11 +258,13 @@ def _checked(x: Tensor) -> Tensor:
     x = x.detach()
     if x.dim() < 2 or x.layout != torch.strided or x.is_complex():
         kind = str(x.dtype).removeprefix("torch.")
-        raise UsageError(f"X is a tensor of shape {tuple(x.shape)} and type {kind}; expected real [n, ...]")
+        raise UsageError(
+            f"X is a tensor of shape {tuple(x.shape)} and type {kind}; give a dense tensor [n, ...] of real numbers"
+        )
     if len(x) == 0:
         raise UsageError(f"X has 0 samples (shape={tuple(x.shape)}); give at least one")
     if x.dim() == 2 and x.dtype != torch.uint8:
         x = x.float()
     if first_not_finite(x) is not None:
-        raise UsageError("X contains NaN, or infinity or a value too large for float32; remove or fill them")
+        raise UsageError("X contains NaN, infinity or a value too large for float32; remove or replace them")
     return x

@@ -14,11 +14,11 @@ from torch import Tensor
 from onebyone.errors import UsageError
 
 Label = Hashable
-SORTED = (bool, int, float, str, tuple)  # others stay in order of arrival, as they may have no order or a partial one
+SORTED = (bool, int, float, str, tuple)  # other types may have no total order and stay in order of arrival
 
 
 def as_labels(y: Any, known: Sequence[Label] = ()) -> list[Label]:
-    """One label a sample, as plain Python values, all of one type and of that of the ``known`` ones.
+    """One label per sample, as Python values. All must have one type, that of the ``known`` labels.
 
     >>> as_labels(np.array([2, 1])), as_labels([("cat", 3), ("dog", 1)])
     ([2, 1], [('cat', 3), ('dog', 1)])
@@ -28,22 +28,26 @@ def as_labels(y: Any, known: Sequence[Label] = ()) -> list[Label]:
     onebyone.errors.UsageError: y has labels of different types (int, str); give all of them one type
     """
     if y is None:
-        raise UsageError("OnlineClassifier requires y to be passed, but the target y is None; give one label a sample")
+        raise UsageError(
+            "OnlineClassifier requires y to be passed, but the target y is None; give one label per sample"
+        )
     labels = list(y) if isinstance(y, (list, tuple)) else _column(y)
     labels = [_plain(label) for label in labels]
     kinds = {type(label) for label in labels} | {type(label) for label in known[:1]}
     _check_one(kinds)
     if kinds == {float} and not all(float.is_integer(label) for label in labels):  # type: ignore[arg-type]
-        raise UsageError("Unknown label type: continuous. y has labels that are not whole numbers; name the classes")
+        raise UsageError("Unknown label type: continuous. y has labels that are not whole numbers; give class labels")
     try:
         hash(tuple(labels))
     except TypeError:
-        raise UsageError(f"y has labels of type {type(labels[0]).__name__}, which cannot be hashed") from None
+        raise UsageError(
+            f"y has labels of type {type(labels[0]).__name__}, which cannot be hashed; give strings, numbers or tuples"
+        ) from None
     return labels
 
 
 def check_comparable(labels: Sequence[Label], known: Sequence[Label]) -> None:
-    """Refuse labels that equal no known one by their type, as texts and numbers. 1.0 and 1 are equal.
+    """Raise an error if labels can never equal the known ones, such as strings and numbers. 1.0 equals 1.
 
     >>> check_comparable([1.0, 7.0], [0, 1])
     >>> check_comparable(["1", "7"], [0, 1])
@@ -57,7 +61,7 @@ def check_comparable(labels: Sequence[Label], known: Sequence[Label]) -> None:
 
 
 def as_array(labels: Sequence[Label]) -> npt.NDArray[Any]:
-    """The labels as an array [n], of a type of numpy's own where that keeps them as they are.
+    """The labels as an array [n], of a native NumPy type if that does not change their values.
 
     >>> as_array(["b", "a"]), as_array([(1, 2)])
     (array(['b', 'a'], dtype='<U1'), array([(1, 2)], dtype=object))
@@ -72,33 +76,33 @@ def as_array(labels: Sequence[Label]) -> npt.NDArray[Any]:
 
 
 def in_order(labels: Sequence[Label]) -> list[int]:
-    """Where each class stands in ``labels``, in the order of ``classes_``: sorted, or as they came.
+    """The positions in ``labels`` of the classes in the order of ``classes_``: sorted, or in order of arrival.
 
     >>> in_order(["b", "c", "a"])
     [2, 0, 1]
     """
-    places = list(range(len(labels)))
+    positions = list(range(len(labels)))
     if isinstance(labels[0], SORTED):
         try:
-            return sorted(places, key=lambda place: labels[place])  # type: ignore[arg-type, return-value]
-        except TypeError:  # tuples of this and that
+            return sorted(positions, key=lambda position: labels[position])  # type: ignore[arg-type, return-value]
+        except TypeError:  # tuples of different types
             pass
-    return places
+    return positions
 
 
 def to_json(label: Label) -> Any:
-    """A label as JSON has it, with tuples told from lists; what JSON has not is refused."""
+    """A label as a JSON value. A tuple becomes an object, to be distinguished from a list."""
     if label is None or isinstance(label, (bool, int, float, str)):
         return label
     if isinstance(label, tuple):
         return {"tuple": [to_json(part) for part in label]}
     raise UsageError(
-        f"a label of type {type(label).__name__} cannot be saved; labels that can are texts, numbers, None and tuples"
+        f"a label of type {type(label).__name__} cannot be saved; use strings, numbers, None or tuples of them"
     )
 
 
 def from_json(found: Any) -> Label:
-    """What ``to_json`` gave; anything else is a ValueError.
+    """The label that ``to_json`` returned this value for. Any other value raises a UsageError.
 
     >>> from_json(to_json(("cat", (1, None))))
     ('cat', (1, None))
@@ -108,7 +112,7 @@ def from_json(found: Any) -> Label:
             return found
         case {"tuple": [*parts]}:
             return tuple(from_json(part) for part in parts)
-    raise UsageError(f"{found!r} is no label")
+    raise UsageError(f"{found!r} is not a label")
 
 
 def _check_one(kinds: set[type]) -> None:
@@ -118,10 +122,12 @@ def _check_one(kinds: set[type]) -> None:
 
 
 def _plain(label: Any) -> Label:
-    if isinstance(label, Tensor) and label.dim():  # hashed by its place in memory, each would be a class of its own
-        raise UsageError(f"y has a label that is a tensor of shape {tuple(label.shape)}; give one value a sample")
-    if isinstance(label, (np.datetime64, np.timedelta64)):  # whose plain values are, of some units, just numbers
-        raise UsageError(f"y has labels of type {type(label).__name__}; give them as texts: np.asarray(y).astype(str)")
+    if isinstance(label, Tensor) and label.dim():  # hashed by identity, so that each would be a class of its own
+        raise UsageError(f"y has a label that is a tensor of shape {tuple(label.shape)}; give one value per sample")
+    if isinstance(label, (np.datetime64, np.timedelta64)):  # their Python values are plain integers for some units
+        raise UsageError(
+            f"y has labels of type {type(label).__name__}; give them as strings: np.asarray(y).astype(str)"
+        )
     return label.item() if isinstance(label, (np.generic, Tensor)) else label
 
 
@@ -134,7 +140,7 @@ def _column(y: Any) -> list[Label]:
         warnings.warn(message, DataConversionWarning, stacklevel=4)
         array = array[:, 0]
     if array.ndim != 1:
-        raise UsageError(f"y has shape {array.shape}; give one label a sample, as a list or an array [n]")
+        raise UsageError(f"y has shape {array.shape}; give one label per sample, as a list or an array [n]")
     if array.dtype.kind == "c":
-        raise UsageError("Complex data not supported: y has complex labels")
-    return list(array) if array.dtype.kind in "mM" else array.tolist()  # dates as they are, to be told from numbers
+        raise UsageError("Complex data not supported: y has complex labels; give strings or whole numbers")
+    return list(array) if array.dtype.kind in "mM" else array.tolist()  # tolist may turn dates into integers

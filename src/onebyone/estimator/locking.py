@@ -1,4 +1,4 @@
-"""One call at a time: threads that share a classifier wait for each other."""
+"""Threads that share a classifier run one call at a time."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ T = TypeVar("T")
 
 
 def lock_of(shared: Any) -> threading.RLock:
-    """The lock of an object that threads share; all of them get the same one, also if none has called it before.
+    """The lock of an object that threads share. All threads get the same lock.
 
-    It is made when it is first asked for, because the constructor of a scikit-learn estimator sets nothing but its
-    parameters. ``dict.setdefault`` is atomic, so the first of several threads decides.
+    It is created on first use, because the constructor of a scikit-learn estimator sets nothing but its parameters.
+    ``dict.setdefault`` is atomic, so two threads cannot create two locks.
     """
     lock: threading.RLock = vars(shared).setdefault("_lock", threading.RLock())
     return lock
 
 
 def synchronized(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
-    """A method during which no other synchronized method of the same object runs in another thread.
+    """Decorate a method so that no two synchronized methods of an object run at the same time in different threads.
 
     >>> class Counter:
     ...     count = 0

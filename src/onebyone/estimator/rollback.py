@@ -1,4 +1,4 @@
-"""What a failed call has changed in a learner comes back."""
+"""Restoring a learner after a call that failed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from onebyone.nets import Adapted
 
 
 def changeable(learner: AnyLearner) -> dict[str, Tensor]:
-    """The tensors of a learner's state that steps may change, except the rows of memories, which keep a journal."""
+    """The tensors of a state that a step may change, except the rows of memories, which have a journal."""
     fixed = set()
     for prefix, part in learner.named_modules():
         if isinstance(part, Memory):
@@ -25,10 +25,10 @@ def changeable(learner: AnyLearner) -> dict[str, Tensor]:
 
 @contextmanager
 def restored_on_error(learner: AnyLearner) -> Iterator[None]:
-    """Put the learner back into its present state, bit for bit, if the block raises anything.
+    """If the block raises anything, restore the current state of the learner bit for bit.
 
-    The copy this needs has the size of the weights and statistics, which a step reads and writes anyway. Of a memory,
-    which may be much larger, only the rows that are overwritten are kept.
+    Weights and statistics are copied, which costs no more than a step that reads and writes all of them. A memory may
+    be much larger, so only the rows that are overwritten are copied.
     """
     before = {name: tensor.clone() for name, tensor in changeable(learner).items()}
     memories = [part for part in learner.modules() if isinstance(part, Memory)]

@@ -1,4 +1,4 @@
-"""A classifier with a state that is exchanged as a whole, saved, loaded and copied."""
+"""The state of a classifier: replaced after each call, saved, loaded and copied."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from onebyone.estimator.export import export
 from onebyone.estimator.locking import synchronized
 from onebyone.estimator.rollback import changeable, restored_on_error
 
-OWN = ("_lock", "_autosaver")  # attributes that a copy does not get
+NOT_COPIED = ("_lock", "_autosaver")  # attributes that belong to one object
 
 
 class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
-    """What :class:`OnlineClassifier` does with its state. The subclass has the parameters."""
+    """The part of :class:`OnlineClassifier` that holds its state. The subclass defines the parameters."""
 
     autosave: str | Path | None
     every: int
@@ -35,7 +35,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _all_or_nothing(self, state: State) -> Iterator[None]:
-        """If the block raises anything, what was learnt and what is on disk are as they were before."""
+        """If the block raises anything, restore the state in memory and on disk."""
         before = self._state
         with ExitStack() as stack:
             if self._autosaver is not None and not self._autosaver.is_for(self.autosave):
@@ -53,7 +53,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 raise
 
     def _accept(self, state: State, samples: int) -> None:
-        """Make this the classifier's state, on disk too if it is time to save."""
+        """Make this the state of the classifier, and save it if a save is due."""
         persistence.check_finite(changeable(state.learner))
         if self._autosaver is not None:
             self._autosaver.record(state, self.get_params(deep=False), samples, int(self.every))
@@ -86,11 +86,11 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         path = Path(path)
         file = path / autosave.FILE if path.is_dir() else path
-        version = autosave.version_of(file)  # before reading: a later one would be refused, not overwritten
+        version = autosave.version_of(file)  # before reading, so that a file written meanwhile is not overwritten
         with learning():
             state, parameters = persistence.read(file, cls._get_param_names(), encoder, device)
         classifier = cls(**parameters)
-        if path.is_dir():  # a file from elsewhere never says where to write
+        if path.is_dir():  # a single file never sets the folder to write to
             classifier._autosaver = Autosave(classifier, path, version)
             classifier.autosave = str(classifier._autosaver.folder)
         classifier._adopt(state)
@@ -145,17 +145,19 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @synchronized
     def __getstate__(self) -> dict[str, Any]:
-        """For copies and pickles: all but the folder of autosave, which stays with this one.
+        """The state for copies and pickles, without the lock and the autosave folder of this object.
 
-        The lock is released before they are made, so the learner given out is one that no other thread changes.
+        The lock is released before the copy is made. The learner is copied here, so no other thread can change it.
         """
-        given = {name: value for name, value in super().__getstate__().items() if name not in OWN}
+        copied = {name: value for name, value in super().__getstate__().items() if name not in NOT_COPIED}
         if self._state is not None:
-            given["_state"] = replace(self._state, learner=deepcopy(self._state.learner))
-        return given
+            copied["_state"] = replace(self._state, learner=deepcopy(self._state.learner))
+        return copied
 
-    def __setstate__(self, given: dict[str, Any]) -> None:
-        super().__setstate__(given)
-        if torch.is_inference_mode_enabled() and self._state is not None:  # in which what was copied cannot learn
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if (
+            torch.is_inference_mode_enabled() and self._state is not None
+        ):  # tensors copied in this mode cannot be trained
             with learning():
                 self._state = replace(self._state, learner=deepcopy(self._state.learner))
