@@ -137,7 +137,27 @@ class OnlineClassifier(StatefulClassifier):
 
     @synchronized
     def partial_fit(self, X: Any, y: Any = None, classes: Iterable[Label] | None = None) -> Self:
-        """Learn these samples, once and in this order, on top of all before; ``classes`` announces some to come."""
+        """Learn from more samples, in one pass and in the given order.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+        y
+            Labels [n], one per sample. They may be of new classes.
+        classes
+            Classes to add to ``classes_`` before their first sample. Their probability is 0 until then.
+
+        Returns
+        -------
+        The classifier itself.
+
+        Raises
+        ------
+        UsageError
+            If a parameter, ``X``, ``y`` or ``classes`` is invalid, if training diverged, or if ``autosave`` failed. It
+            is a ValueError. Nothing is learnt, and the call can be repeated.
+        """
         with learning():
             state, x, slots = prepare(self, self._state, X, y, classes)
             with self._all_or_nothing(state):
@@ -147,7 +167,24 @@ class OnlineClassifier(StatefulClassifier):
 
     @synchronized
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Forget everything, then learn these samples in random order, a network ``epochs`` times."""
+        """Learn from scratch, in ``epochs`` passes over the samples in random order.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+        y
+            Labels [n], one per sample.
+
+        Returns
+        -------
+        The classifier itself.
+
+        Raises
+        ------
+        UsageError
+            As for ``partial_fit``. The classifier keeps the state that it had before the call.
+        """
         with learning():
             state, x, slots = prepare(self, None, X, y)
             with self._all_or_nothing(state):
@@ -162,27 +199,97 @@ class OnlineClassifier(StatefulClassifier):
 
     @synchronized
     def predict(self, X: Any) -> Array:
-        """The most likely class of each sample."""
+        """Predict the class of each sample.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+
+        Returns
+        -------
+        Labels [n], of the type of ``classes_``.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If ``X`` is invalid. It is a ValueError.
+        """
         best = self._scores(X).argmax(1).numpy()
         predicted: Array = self.classes_[best]
         return predicted
 
     @synchronized
     def predict_proba(self, X: Any) -> Array:
-        """[n, classes] probabilities, the softmax of the scores, in the order of ``classes_``."""
+        """Predict the probability of each class: the softmax of the scores.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+
+        Returns
+        -------
+        Probabilities [n, classes], in the order of ``classes_``.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If ``X`` is invalid. It is a ValueError.
+        """
         return self._scores(X).softmax(1).numpy()
 
     @synchronized
     def decision_function(self, X: Any) -> Array:
-        """[n, classes] the learner's scores; with two classes [n], the second's minus the first's.
+        """Compute the scores of each class.
 
-        A class that was announced and never seen has minus infinity.
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+
+        Returns
+        -------
+        Scores [n, classes], in the order of ``classes_``. With two classes [n]: the score of the second minus the score
+        of the first. A class without samples, known from ``classes`` of ``partial_fit`` only, has minus infinity.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If ``X`` is invalid. It is a ValueError.
         """
         scores = self._scores(X).numpy()
         return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The share of samples it gets right."""
+        """Compute the accuracy: the fraction of samples whose class is predicted correctly.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+        y
+            True labels [n]. They may be of classes that are not known.
+        sample_weight
+            Weights [n] of the samples.
+
+        Returns
+        -------
+        The accuracy, from 0 to 1.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If ``X`` or ``y`` is invalid. It is a ValueError.
+        """
         labels, predicted = as_labels(y), self.predict(X).tolist()
         check_comparable(labels, predicted)
         if len(labels) != len(predicted):

@@ -71,18 +71,47 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @synchronized
     def save(self, path: str | Path) -> None:
-        """Write all of it to one file, which is whole or not there: safetensors, with the rest as JSON inside.
+        """Save the classifier to one file, atomically: safetensors, with parameters and labels as JSON in its header.
 
-        An encoder that is a module of yours is saved by its weights, and has to be given again when loading.
+        Only the weights of an encoder that was given as a module are saved. ``load`` needs the module again.
+
+        Parameters
+        ----------
+        path
+            The file to write.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If the file cannot be written, or if labels have a type that JSON does not have. It is a ValueError.
         """
         persistence.write(Path(path), self._fitted(), self.get_params(deep=False))
 
     @classmethod
     def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
-        """What was saved; the next ``partial_fit`` gives bit for bit what it would have given, on the same device.
+        """Load a saved classifier. On the same device, it continues bit for bit as the saved one would have.
 
-        ``path`` is a file, or a folder of ``autosave``, which goes on there. No code of the file is run, and one that
-        is damaged or was tampered with is refused with a ValueError. ``encoder`` is needed if it was a module.
+        Loading runs no code from the file.
+
+        Parameters
+        ----------
+        path
+            A file written by ``save``, or a folder of ``autosave``. From a folder, saving continues there.
+        encoder
+            The encoder, if the saved classifier was given a module.
+        device
+            The device to use instead of the saved one.
+
+        Returns
+        -------
+        The classifier.
+
+        Raises
+        ------
+        UsageError
+            If the file does not exist, is damaged, or is not a saved classifier. It is a ValueError.
         """
         path = Path(path)
         file = path / autosave.FILE if path.is_dir() else path
@@ -98,15 +127,15 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @synchronized
     def close(self) -> None:
-        """Save what ``autosave`` has not saved yet, and let another classifier write to the folder.
+        """Save what ``autosave`` has not saved yet, and release its folder for other classifiers.
 
-        Without ``autosave`` it does nothing. A closed classifier still answers, and takes the folder again when it
-        learns, unless another one has written there.
+        Without ``autosave`` it does nothing. A closed classifier can still predict. If it learns, it locks the folder
+        again, unless another classifier has written to it.
 
         Raises
         ------
         UsageError
-            If it cannot be saved. Then the folder stays with this classifier, so that ``close`` can be called again.
+            If the file cannot be written. The folder stays locked, and ``close`` can be called again.
         """
         if self._autosaver is not None:
             self._autosaver.close()
@@ -119,23 +148,36 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @synchronized
     def export(self, path: str | Path) -> None:
-        """Write what answers, without what learns: ``*.onnx``, or ``*.pt2`` for ``torch.export.load``.
+        """Export ``predict_proba`` for other programs. The file cannot learn, and holds no stored samples.
 
-        Samples as they come in, [n, ...] for any n, ``predict_proba`` out. The classes travel along, as JSON: in the
-        ONNX file's metadata under ``classes``, in the other as its extra file ``classes.json``.
+        The input is a batch of samples [n, ...] with the shape and type of the first call, for any n. The output is
+        probabilities [n, classes]. The file contains ``classes_`` as JSON: in the metadata ``classes`` of ONNX, or in
+        the extra file ``classes.json`` of ``torch.export``.
+
+        Parameters
+        ----------
+        path
+            The file to write: ``*.onnx``, or ``*.pt2`` for ``torch.export.load``.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If the path has another suffix, or cannot be written. It is a ValueError.
         """
         export(Path(path), self._fitted())
 
     @property
     @synchronized
     def nbytes(self) -> int:
-        """Bytes of everything it keeps; a saved file has this size."""
+        """Size of the state in bytes: that of a saved file, except for a few digits."""
         return persistence.size(self._fitted(), self.get_params(deep=False))
 
     @property
     @synchronized
     def n_samples_seen_(self) -> int:
-        """How many samples were learnt; where to go on in a stream, after loading."""
+        """Number of samples learnt. After loading, the position in the stream to continue from."""
         return int(self._fitted().learner.counts.sum())
 
     def _fitted(self) -> State:
