@@ -25,7 +25,6 @@ from onebyone.methods import (
     ENOUGH,
     BudgetOptions,
     Options,
-    ReplayLearner,
     ReplayOptions,
     choose,
     create,
@@ -204,15 +203,13 @@ def _warn_of_more_bytes(state: State, learner: AnyLearner) -> None:
 def memory_samples(amount: Any, build: Callable[..., AnyLearner]) -> int:
     """The parameter ``memory`` as a number of samples, for the learner that ``build`` returns."""
     if isinstance(amount, str):
-        one, two = (build(memory_samples=count) for count in (1, 2))
-        assert isinstance(one, ReplayLearner)
-        assert isinstance(two, ReplayLearner)
-        smallest, size = one.memory.nbytes, number_of_bytes(amount, "memory")
+        smallest, larger = (build(memory_samples=count).memory_bytes for count in (1, 2))
+        size = number_of_bytes(amount, "memory")
         if size < smallest:
             raise UsageError(
                 f"memory is {amount!r}, but a memory for one sample takes {smallest} bytes; give a larger one"
             )
-        return 1 + (size - smallest) // (two.memory.nbytes - smallest)
+        return 1 + (size - smallest) // (larger - smallest)
     return number_of_samples(amount)
 
 
