@@ -46,7 +46,11 @@ def attempt(path: Path) -> str:
         return str(error)
     x = np.ones((3, 3))
     assert set(clf.predict(x)) <= set(clf.classes_)
-    clf.partial_fit(x, [clf.classes_.tolist()[0]] * 3)
+    try:
+        clf.partial_fit(x, [clf.classes_.tolist()[0]] * 3)
+    except UsageError as error:
+        if "training diverged" not in str(error):  # a learning rate of 1e308 is valid
+            raise
     return "works"
 
 
@@ -160,7 +164,7 @@ def tensor(name: str, make: Any) -> Any:
     [
         (huge("version", 2), "it has version 2, but this onebyone reads 1"),
         (huge("version", "1"), "it has version '1'"),
-        (huge("room", 10**12), "not"),
+        (huge("room", 10**12), "counts is torch.int64"),
         (huge("room", 10**30), "whole number"),
         (huge("options.memory_samples", 10**12), "memory.x is"),
         (huge("options.replay_size", 10**12), "replay_size is 10+; it must be at most"),

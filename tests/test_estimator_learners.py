@@ -40,7 +40,7 @@ def test_a_memory_by_size_that_classes_make_larger_is_warned_of() -> None:
     x = np.random.default_rng(0).normal(size=(300, 16))
     clf = OnlineClassifier("der++", memory="60KB").partial_fit(x[:16], range(16))
     with pytest.warns(
-        UserWarning, match=r"memory is '60KB', and room for 512 classes makes it [\d,]+ bytes; "
+        UserWarning, match=r"memory is '60KB', and capacity for 512 classes makes it [\d,]+ bytes; "
     ) as warned:
         clf.partial_fit(x, range(300))
     (warning,) = warned
