@@ -1,6 +1,7 @@
-"""What tests of OnlineClassifier share."""
+"""Helpers of the tests of OnlineClassifier."""
 
 from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,3 +45,16 @@ def state_of(clf: OnlineClassifier) -> dict[str, Any]:
         found["labels"] = list(clf._state.labels)
         found["tensors"] = bits(clf)
     return deepcopy(found)
+
+
+def learn(clf: OnlineClassifier, start: int = 0, stop: int = 900) -> OnlineClassifier:
+    """Learn a part of the stream ``X``, ``Y``."""
+    return clf.partial_fit(X[start:stop], Y[start:stop])
+
+
+def saved(folder: Path) -> int:
+    """How many samples a process that starts now would find in an autosave folder."""
+    return OnlineClassifier.load(folder).n_samples_seen_
+
+
+X, Y = vectors(900)

@@ -1,4 +1,4 @@
-"""What OnlineClassifier chooses where nobody says, and that it stays with it."""
+"""``method="auto"``: the method that is chosen, and that it does not change later."""
 
 import json
 from pathlib import Path
@@ -46,7 +46,7 @@ def one_by_one(clf: OnlineClassifier, digits: Dataset) -> OnlineClassifier:
     ],
     ids=str,
 )
-def test_what_is_chosen(parameters: dict[str, Any], shape: tuple[int, ...], chosen: str) -> None:
+def test_the_chosen_method(parameters: dict[str, Any], shape: tuple[int, ...], chosen: str) -> None:
     clf = OnlineClassifier(**parameters)
     assert not hasattr(clf, "method_")
     x = np.random.default_rng(0).integers(0, 256, (12, *shape), dtype=np.uint8)
@@ -56,7 +56,7 @@ def test_what_is_chosen(parameters: dict[str, Any], shape: tuple[int, ...], chos
     assert not hasattr(clone(clf), "method_")
 
 
-def test_the_rule_knows_how_many_classes_there_are() -> None:
+def test_the_choice_depends_on_the_number_of_classes() -> None:
     images = Spec((3, 32, 32), 10)
     sizes = [10**power for power in range(3, 10)]
     chosen = [choose(images, size) for size in sizes]
@@ -65,7 +65,7 @@ def test_the_rule_knows_how_many_classes_there_are() -> None:
     assert choose(Spec((3, 32, 32), 10_000), 20_000) == "replay"
 
 
-def test_no_more_is_kept_than_memory_says_or_than_pays(digits: Dataset) -> None:
+def test_statistics_are_limited_by_memory_and_by_8_mb(digits: Dataset) -> None:
     for memory, most in (("12800B", 12_800), (200, 12_800), ("1GB", ENOUGH)):
         clf = OnlineClassifier(memory=memory).partial_fit(digits.train_x[:20], digits.train_y[:20])
         assert clf._state is not None
@@ -74,8 +74,8 @@ def test_no_more_is_kept_than_memory_says_or_than_pays(digits: Dataset) -> None:
         OnlineClassifier("patch-lda", memory="1KB").partial_fit(np.zeros((2, 2000)), [0, 1])
 
 
-def test_it_is_better_than_ccp_and_its_probabilities_mean_something(digits: Dataset) -> None:
-    """With the bytes of twenty images a class; the confidence is about the share of right answers."""
+def test_auto_beats_ccp_and_is_calibrated(digits: Dataset) -> None:
+    """With the bytes of twenty images per class. The mean confidence is close to the accuracy."""
     truth = digits.test_y.numpy()
     clf, ccp = (one_by_one(OnlineClassifier(name, memory="12800B"), digits) for name in ("auto", "ccp"))
     accuracy, chances = clf.score(digits.test_x, truth), clf.predict_proba(digits.test_x)
@@ -84,7 +84,7 @@ def test_it_is_better_than_ccp_and_its_probabilities_mean_something(digits: Data
     assert log_loss(truth, chances) < log_loss(truth, ccp.predict_proba(digits.test_x)) / 2
 
 
-def test_statistics_that_wait_for_more_samples_answer_already(digits: Dataset) -> None:
+def test_statistics_predict_before_their_first_samples_are_complete(digits: Dataset) -> None:
     clf = OnlineClassifier()
     for count in range(1, 30):
         clf.partial_fit(digits.train_x[count : count + 1], [int(digits.train_y[count])])
@@ -114,7 +114,7 @@ def test_more_classes_than_the_memory_holds_are_refused_and_change_nothing(digit
 
 @pytest.mark.parametrize("name", ["auto", "hybrid"])
 @pytest.mark.parametrize("announced", [True, False])
-def test_classes_that_take_half_of_the_filters_are_warned_of_once(
+def test_losing_half_of_the_filters_gives_one_warning(
     name: str, announced: bool, digits: Dataset, tmp_path: Path
 ) -> None:
     x, y = digits.train_x[:300], digits.train_y[:300].tolist()
@@ -131,7 +131,7 @@ def test_classes_that_take_half_of_the_filters_are_warned_of_once(
 
 
 def rewritten(path: Path, change: Any) -> None:
-    """The same file with another description, as another version would have written it."""
+    """Write the file with another description, as another version would have written it."""
     with safe_open(path, framework="pt") as file:
         description = json.loads(file.metadata()["onebyone"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
@@ -140,8 +140,10 @@ def rewritten(path: Path, change: Any) -> None:
     path.write_bytes(safetensors.save(tensors, {"onebyone": text, "sha256": checksum(text, tensors)}))
 
 
-def test_a_file_goes_on_with_what_was_chosen(digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under a version that would choose otherwise."""
+def test_a_file_continues_with_the_method_that_was_chosen(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the current version would choose another one."""
     clf = OnlineClassifier(memory=200).partial_fit(digits.train_x[:300], digits.train_y[:300])
     clf.save(tmp_path / "file")
     monkeypatch.setattr(building, "choose", lambda *_, **__: "er")
@@ -154,7 +156,7 @@ def test_a_file_goes_on_with_what_was_chosen(digits: Dataset, tmp_path: Path, mo
     assert clone(other).fit(digits.train_x[:20], digits.train_y[:20]).method_ == "er"
 
 
-def test_files_from_before_there_was_a_choice(digits: Dataset, tmp_path: Path) -> None:
+def test_files_written_before_auto_existed_are_read(digits: Dataset, tmp_path: Path) -> None:
     clf = OnlineClassifier("ccp", memory=30).partial_fit(digits.train_x[:60], digits.train_y[:60])
     clf.save(tmp_path / "file")
     rewritten(tmp_path / "file", lambda description: description.pop("method"))
@@ -165,12 +167,12 @@ def test_files_from_before_there_was_a_choice(digits: Dataset, tmp_path: Path) -
     np.testing.assert_array_equal(other.predict_proba(digits.test_x), clf.predict_proba(digits.test_x))
 
 
-def test_a_file_that_does_not_say_what_was_chosen_is_refused(digits: Dataset, tmp_path: Path) -> None:
+def test_a_file_without_the_chosen_method_is_refused(digits: Dataset, tmp_path: Path) -> None:
     OnlineClassifier(memory=200).partial_fit(digits.train_x[:60], digits.train_y[:60]).save(tmp_path / "file")
     rewritten(tmp_path / "file", lambda description: description.pop("method"))
     with pytest.raises(UsageError, match="cannot be loaded"):
         OnlineClassifier.load(tmp_path / "file")
 
 
-def test_wide_images_take_no_square_of_their_places() -> None:
+def test_wide_images_need_no_matrix_of_all_positions() -> None:
     assert Patches((3, 32, 20_000), filters=1).pooling.shape == (2, 4, 25 * 19_993)

@@ -1,35 +1,18 @@
 """Autosave: when it saves, who may write to a folder, and calls that fail."""
 
 import errno
-import os
-import pickle
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sklearn.base import clone
 
-from classifiers import DEFAULT_AND_CCP, bits, state_of, vectors
+from classifiers import DEFAULT_AND_CCP, X, Y, bits, learn, saved, state_of
 from onebyone import OnlineClassifier, UsageError
-
-FILE = "classifier.safetensors"
-X, Y = vectors(900)
-
-
-def saved(folder: Path) -> int:
-    """How many samples a process that starts now would find in the folder."""
-    return OnlineClassifier.load(folder).n_samples_seen_
-
-
-def learn(clf: OnlineClassifier, start: int = 0, stop: int = 900) -> OnlineClassifier:
-    return clf.partial_fit(X[start:stop], Y[start:stop])
-
+from onebyone.estimator.autosave import FILE
 
 # When it saves
 
@@ -100,7 +83,7 @@ def test_a_pause_is_saved_in_the_background(tmp_path: Path, monkeypatch: pytest.
     assert saved(tmp_path) == clf.n_samples_seen_ == 30
 
 
-def test_calls_save_by_time_where_no_thread_has_a_chance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_save_by_time_if_the_thread_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onebyone.estimator.autosave.Autosave._save_in_background", lambda autosave: None)
     clf = learn(learn(OnlineClassifier(autosave=tmp_path), 0, 10), 10, 20)
     assert saved(tmp_path) == 10
@@ -155,7 +138,7 @@ def test_a_relative_folder_stays_where_it_is(tmp_path: Path, monkeypatch: pytest
     ]
 
 
-def test_another_folder_takes_over(tmp_path: Path) -> None:
+def test_autosave_can_change_to_another_folder(tmp_path: Path) -> None:
     clf = learn(learn(OnlineClassifier(autosave=tmp_path / "one"), 0, 10), 10, 30)
     learn(clf.set_params(autosave=tmp_path / "two"), 30, 50)
     assert (saved(tmp_path / "one"), saved(tmp_path / "two")) == (30, 50)
@@ -165,13 +148,13 @@ def test_another_folder_takes_over(tmp_path: Path) -> None:
     assert (saved(tmp_path / "one"), saved(tmp_path / "two")) == (40, 50)
 
 
-def test_a_file_does_not_say_where_to_write(tmp_path: Path) -> None:
+def test_a_file_does_not_set_the_autosave_folder(tmp_path: Path) -> None:
     clf = learn(OnlineClassifier(autosave=tmp_path / "folder"))
     clf.save(tmp_path / "file")
     assert OnlineClassifier.load(tmp_path / "file").autosave is None
 
 
-def test_a_folder_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused_in_the_first_call(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match="cannot be written"):
         learn(OnlineClassifier(autosave=tmp_path / "file"))
@@ -199,64 +182,6 @@ def test_a_folder_has_one_writer_in_a_process(tmp_path: Path) -> None:
         learn(first, 20, 30)
     del third
     assert learn(OnlineClassifier.load(tmp_path), 30, 40).n_samples_seen_ == 40
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_killed_process_leaves_no_lock(tmp_path: Path) -> None:
-    ready, say = os.pipe()
-    child = os.fork()
-    if child == 0:
-        clf = learn(OnlineClassifier(autosave=tmp_path), 0, 10)
-        os.write(say, b"x")
-        time.sleep(60)
-        os._exit(clf.n_samples_seen_)
-    try:
-        os.read(ready, 1)
-        clf = OnlineClassifier.load(tmp_path)
-        with pytest.raises(UsageError, match="another classifier"):
-            learn(clf, 10, 20)
-    finally:
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-    assert learn(clf, 10, 20).n_samples_seen_ == 20
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-def test_a_fork_leaves_the_folder_to_its_parent(tmp_path: Path) -> None:
-    clf = learn(learn(OnlineClassifier(autosave=tmp_path), 0, 10), 10, 20)
-    child = os.fork()
-    if child == 0:
-        try:
-            learn(clf, 20, 40)
-        except UsageError:
-            clf.close()
-            del clf
-            os._exit(17)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 17
-    assert saved(tmp_path) == 10  # what the parent had saved
-    with pytest.raises(UsageError, match="another classifier"):  # whose lock is still there
-        learn(OnlineClassifier.load(tmp_path), 10, 20)
-    learn(clf, 20, 30).close()
-    assert saved(tmp_path) == 30
-
-
-@pytest.mark.parametrize(
-    "copied", [deepcopy, lambda clf: pickle.loads(pickle.dumps(clf)), clone], ids=["copy", "pickle", "clone"]
-)
-def test_a_copy_does_not_own_the_folder(copied: Callable[[OnlineClassifier], OnlineClassifier], tmp_path: Path) -> None:
-    clf = learn(learn(OnlineClassifier(autosave=tmp_path / "one"), 0, 10), 10, 20)
-    other = copied(clf)
-    before = (tmp_path / "one" / FILE).read_bytes()
-    with pytest.raises(UsageError, match=r"holds the state of another .* choose another folder"):
-        learn(other, 20, 40)
-    other.close()
-    learn(other.set_params(autosave=tmp_path / "other"), 20, 40).close()
-    assert saved(tmp_path / "other") == other.n_samples_seen_
-    del other
-    assert (tmp_path / "one" / FILE).read_bytes() == before
-    learn(clf, 20, 30).close()  # the original goes on there
-    assert saved(tmp_path / "one") == 30
 
 
 # Calls that fail
@@ -290,7 +215,7 @@ def diverging(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[BaseExcepti
 
 
 def fail_in_step(monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None) -> None:
-    """In the third step from now, after it has changed the learner: an error, or weights that are not finite."""
+    """Raise an error, or make weights NaN, in the third step from now, after it has changed the learner."""
     from onebyone.methods import Learner
 
     original, steps = Learner.count, 0
@@ -336,7 +261,7 @@ def test_a_call_that_fails_changes_nothing(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """In memory and on disk; the same call is learnt once when it is repeated."""
+    """Neither in memory nor on disk. The call can be repeated, and is then learnt once."""
     parameters: dict[str, Any] = {"memory": "30KB", "options": None if name != "ccp" else {"memory_policy": "balanced"}}
     folder, alone = tmp_path / "folder", OnlineClassifier(name, **parameters)
     clf = OnlineClassifier(name, autosave=folder, every=1, **parameters)

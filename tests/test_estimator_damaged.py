@@ -20,7 +20,7 @@ from onebyone.methods import AUTO
 
 @pytest.fixture(scope="module", params=[20, 300])
 def statistics(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """What the default keeps, while its first samples still wait and after that."""
+    """A file of the default method, before and after its first samples are complete."""
     path = tmp_path_factory.mktemp("statistics") / "file"
     x, y = np.random.default_rng(0).normal(size=(request.param, 3)), ["a", "b"] * (request.param // 2)
     clf = OnlineClassifier().partial_fit(x, y)
@@ -39,7 +39,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> bytes:
 
 
 def attempt(path: Path) -> str:
-    """Load a file that may be anything: what it says, or a classifier that works."""
+    """Load a file with any content. Returns the error message, or "works" if the classifier can be used."""
     try:
         clf = OnlineClassifier.load(path, encoder=nn.Linear(3, 4))
     except ValueError as error:
@@ -63,24 +63,24 @@ def test_damaged_statistics(statistics: bytes, tmp_path: Path) -> None:
 
 
 def damage(saved: bytes, path: Path, times: int) -> None:
-    """Bytes flipped, cut off, put in, doubled, in the header more often than elsewhere."""
+    """Flip, remove, insert and repeat bytes, in the header more often than elsewhere."""
     chance, works = random.Random(0), 0
     header = 8 + int.from_bytes(saved[:8], "little")
     for _ in range(times):
         content = bytearray(saved)
         for _ in range(chance.choice((1, 1, 1, 2, 5))):
-            place = chance.randrange(chance.choice((8, header, len(content))))
+            position = chance.randrange(chance.choice((8, header, len(content))))
             match chance.randrange(5):
                 case 0:
-                    content[place % len(content)] = chance.randrange(256)
+                    content[position % len(content)] = chance.randrange(256)
                 case 1:
-                    content[place % len(content)] ^= 1 << chance.randrange(8)
+                    content[position % len(content)] ^= 1 << chance.randrange(8)
                 case 2:
-                    del content[max(1, place) :]
+                    del content[max(1, position) :]
                 case 3:
-                    content[place:place] = chance.randbytes(chance.randrange(1, 20))
+                    content[position:position] = chance.randbytes(chance.randrange(1, 20))
                 case 4:
-                    content[place:place] = content[place : place + chance.randrange(1, 200)]
+                    content[position:position] = content[position : position + chance.randrange(1, 200)]
         path.write_bytes(content)
         said = attempt(path)
         assert said == "works" or said.startswith(f"{path} cannot be loaded: "), said
@@ -90,7 +90,7 @@ def damage(saved: bytes, path: Path, times: int) -> None:
 
 
 def forged(saved: bytes, path: Path, change: Any) -> None:
-    """A file somebody made on purpose: its description or tensors changed, its checksum right."""
+    """Write a file with a changed description or changed tensors and a correct checksum."""
     path.write_bytes(saved)
     with safe_open(path, framework="pt") as file:
         description = json.loads(file.metadata()["onebyone"])
@@ -100,12 +100,12 @@ def forged(saved: bytes, path: Path, change: Any) -> None:
     path.write_bytes(safetensors.save(tensors, {"onebyone": text, "sha256": checksum(text, tensors)}))
 
 
-def places(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+def value_paths(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path to every value inside a JSON value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, inner in items:
         yield (*before, key)
-        yield from places(inner, (*before, key))
+        yield from value_paths(inner, (*before, key))
 
 
 STRANGE = [None, True, -1, 0, 1, 3, 17, 10**6, 10**12, 10**40, 0.5, 1e308, "", "er", "../../etc", [], [1], {}, {"a": 1}]
@@ -120,29 +120,29 @@ def test_forged_descriptions_of_statistics(statistics: bytes, tmp_path: Path) ->
 
 
 def forge(saved: bytes, path: Path, at_least: int) -> None:
-    """Every value in the description replaced by every strange one, or gone: refused, or it makes no difference."""
+    """Replace or remove every value of the description. The file is refused, or the classifier works."""
     chance = random.Random(0)
     path.write_bytes(saved)
     with safe_open(path, framework="pt") as file:
-        everywhere = list(places(json.loads(file.metadata()["onebyone"])))
+        everywhere = list(value_paths(json.loads(file.metadata()["onebyone"])))
     assert len(everywhere) >= at_least
-    for place in everywhere:
+    for position in everywhere:
         for value in [*chance.sample(STRANGE, 4), "gone"]:
 
-            def change(description: Any, tensors: Any, place: Any = place, value: Any = value) -> None:
-                for key in place[:-1]:
+            def change(description: Any, tensors: Any, position: Any = position, value: Any = value) -> None:
+                for key in position[:-1]:
                     description = description[key]
                 if value == "gone":
-                    del description[place[-1]]
+                    del description[position[-1]]
                 else:
-                    description[place[-1]] = value
+                    description[position[-1]] = value
 
             forged(saved, path, change)
             said = attempt(path)
-            assert said == "works" or "cannot be loaded" in said, (place, value, said)
+            assert said == "works" or "cannot be loaded" in said, (position, value, said)
 
 
-def huge(name: str, value: Any) -> Any:
+def with_value(name: str, value: Any) -> Any:
     def change(description: Any, tensors: Any) -> None:
         *path, last = name.split(".")
         for key in path:
@@ -162,25 +162,25 @@ def tensor(name: str, make: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (huge("version", 2), "it has version 2, but this onebyone reads 1"),
-        (huge("version", "1"), "it has version '1'"),
-        (huge("room", 10**12), "counts is torch.int64"),
-        (huge("room", 10**30), "whole number"),
-        (huge("options.memory_samples", 10**12), "memory.x is"),
-        (huge("options.replay_size", 10**12), "replay_size is 10+; it must be at most"),
-        (huge("layout.shape", [10**7]), "cannot read samples|is"),
-        (huge("layout.shape", [10**12]), "is not a layout"),
-        (huge("parameters.method", "os.system"), "unknown method"),
-        (huge("parameters.encoder", "hf-hub:somebody/thing"), "unknown encoder"),
-        (huge("parameters.encoder", "../../module.py"), "unknown encoder"),
-        (huge("parameters.autosave", "/tmp"), "its parameters are not those"),
-        (huge("parameters.batch_size", 0), "batch_size is 0"),
-        (huge("labels", ["a", "a"]), "labels"),
-        (huge("labels", ["a", 1]), "different types"),
-        (huge("labels", ["a"]), "class without a label"),
-        (huge("labels", []), "labels"),
-        (huge("labels", [str(n) for n in range(17)]), "labels"),
-        (huge("features", ["a"]), "names of features"),
+        (with_value("version", 2), "it has version 2, but this onebyone reads 1"),
+        (with_value("version", "1"), "it has version '1'"),
+        (with_value("room", 10**12), "counts is torch.int64"),
+        (with_value("room", 10**30), "whole number"),
+        (with_value("options.memory_samples", 10**12), "memory.x is"),
+        (with_value("options.replay_size", 10**12), "replay_size is 10+; it must be at most"),
+        (with_value("layout.shape", [10**7]), "cannot read samples|is"),
+        (with_value("layout.shape", [10**12]), "is not a layout"),
+        (with_value("parameters.method", "os.system"), "unknown method"),
+        (with_value("parameters.encoder", "hf-hub:somebody/thing"), "unknown encoder"),
+        (with_value("parameters.encoder", "../../module.py"), "unknown encoder"),
+        (with_value("parameters.autosave", "/tmp"), "its parameters are not those"),
+        (with_value("parameters.batch_size", 0), "batch_size is 0"),
+        (with_value("labels", ["a", "a"]), "labels"),
+        (with_value("labels", ["a", 1]), "different types"),
+        (with_value("labels", ["a"]), "class without a label"),
+        (with_value("labels", []), "labels"),
+        (with_value("labels", [str(n) for n in range(17)]), "labels"),
+        (with_value("features", ["a"]), "names of features"),
         (tensor("memory.y", lambda old: old + 10**6), "class without a label"),
         (tensor("memory.y", lambda old: old - 5), "class without a label"),
         (tensor("memory.seen", lambda old: old - 100), "counts of samples"),
@@ -205,14 +205,14 @@ def test_a_forged_file_is_refused(saved: bytes, change: Any, message: str, tmp_p
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (huge("method", "os.system"), "unknown method"),
-        (huge("method", AUTO), "unknown method"),
-        (huge("method", "er"), "damaged"),
-        (huge("room", 10**12), "it must be at least"),
-        (huge("options.budget", 10**7), "is torch"),
-        (huge("options.budget", 10**12), "is torch"),
-        (huge("options.budget", 10**40), "damaged"),
-        (huge("layout.shape", [10**7]), "it must be at least"),
+        (with_value("method", "os.system"), "unknown method"),
+        (with_value("method", AUTO), "unknown method"),
+        (with_value("method", "er"), "damaged"),
+        (with_value("room", 10**12), "it must be at least"),
+        (with_value("options.budget", 10**7), "is torch"),
+        (with_value("options.budget", 10**12), "is torch"),
+        (with_value("options.budget", 10**40), "damaged"),
+        (with_value("layout.shape", [10**7]), "it must be at least"),
         (tensor("counts", lambda old: -old), "class without a label|counts of samples"),
         (tensor("moments.counts", lambda old: old - 1), "counts of samples"),
         (tensor("moments.covariance_codes", lambda old: torch.full_like(old, -(2**30))), "has no inverse"),
@@ -236,7 +236,7 @@ def test_forged_statistics_inside_a_hybrid_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("statistics", [20], indirect=True)
-def test_samples_that_wait_have_a_label(statistics: bytes, tmp_path: Path) -> None:
+def test_waiting_samples_without_a_label_are_refused(statistics: bytes, tmp_path: Path) -> None:
     forged(statistics, tmp_path / "file", tensor("moments.mean_codes", lambda old: old + 2))
     with pytest.raises(UsageError, match="cannot be loaded: its memory holds samples of a class without a label"):
         OnlineClassifier.load(tmp_path / "file")
@@ -244,7 +244,7 @@ def test_samples_that_wait_have_a_label(statistics: bytes, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["mlp", "scaled-mlp", "resnet18", "conv"])
 @pytest.mark.parametrize("frozen", [True, False])
-def test_a_file_that_claims_to_be_huge_costs_nothing(saved: bytes, name: str, frozen: bool, tmp_path: Path) -> None:
+def test_a_file_with_huge_sizes_allocates_nothing(saved: bytes, name: str, frozen: bool, tmp_path: Path) -> None:
     def change(description: Any, tensors: Any) -> None:
         description["parameters"] |= {"encoder": name, "freeze_encoder": frozen}
         description["layout"]["shape"] = [2**26]
@@ -268,13 +268,13 @@ def test_a_file_that_claims_to_be_huge_costs_nothing(saved: bytes, name: str, fr
     ],
     ids=range(7),
 )
-def test_what_is_no_classifier_is_refused(content: bytes, tmp_path: Path) -> None:
+def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(UsageError, match="cannot be loaded"):
         OnlineClassifier.load(tmp_path / "file")
 
 
-def test_nested_beyond_reason(tmp_path: Path) -> None:
+def test_deeply_nested_json_is_refused(tmp_path: Path) -> None:
     text = "[" * 100_000
     tensors = {"a": torch.zeros(1)}
     content = safetensors.save(tensors, {"onebyone": text, "sha256": checksum(text, tensors)})
@@ -283,7 +283,7 @@ def test_nested_beyond_reason(tmp_path: Path) -> None:
         OnlineClassifier.load(tmp_path / "file")
 
 
-def test_what_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path):
         with pytest.raises(UsageError, match="does not exist; give the path of a saved classifier"):
             OnlineClassifier.load(path)

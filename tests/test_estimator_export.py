@@ -1,4 +1,4 @@
-"""What is exported answers as the classifier does, and holds no more than it needs for that."""
+"""An exported file gives the probabilities of the classifier, and holds nothing that they do not need."""
 
 import json
 from pathlib import Path
@@ -13,7 +13,7 @@ from onebyone import Dataset, OnlineClassifier, UsageError
 from onebyone.estimator.labels import from_json
 
 
-def answers(path: Path, x: Any) -> tuple[Any, list[Any]]:
+def run_exported(path: Path, x: Any) -> tuple[Any, list[Any]]:
     """Probabilities and classes of an exported file, as another program would get them."""
     if path.suffix == ".onnx":
         session = onnxruntime.InferenceSession(path)
@@ -51,7 +51,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 @pytest.mark.parametrize("ending", ["onnx", "pt2"])
 @pytest.mark.parametrize(("name", "kind", "parameters"), CASES, ids=str)
-def test_exported_answers(
+def test_exported_models_give_the_same_probabilities(
     digits: Dataset, name: str, kind: str, parameters: dict[str, Any], ending: str, tmp_path: Path
 ) -> None:
     x, y = bytes_of(kind, digits), [("digit", label) for label in digits.train_y[:60].tolist()]
@@ -60,7 +60,7 @@ def test_exported_answers(
     path = tmp_path / f"model.{ending}"
     clf.export(path)
     for count in (1, 2, 7, 60):
-        probabilities, classes = answers(path, x[:count])
+        probabilities, classes = run_exported(path, x[:count])
         np.testing.assert_allclose(probabilities, before[:count], atol=1e-4)
     assert classes == clf.classes_.tolist()
     assert [classes[best] for best in probabilities.argmax(1)] == clf.predict(x).tolist()
@@ -68,7 +68,7 @@ def test_exported_answers(
     assert clf.partial_fit(x, y).n_samples_seen_ == 120
 
 
-def test_another_ending_is_refused(tmp_path: Path) -> None:
+def test_another_suffix_is_refused(tmp_path: Path) -> None:
     clf = OnlineClassifier().partial_fit([[1.0]], [0])
     with pytest.raises(UsageError, match=r"has the suffix '.pkl'; use '.onnx', or '.pt2'"):
         clf.export(tmp_path / "model.pkl")

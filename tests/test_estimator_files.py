@@ -1,4 +1,4 @@
-"""A classifier in a file: the same bits after loading, one that is whole after a kill, and nothing from a stranger."""
+"""Saved classifiers: they continue bit for bit, and keep labels, options, encoders and seeds."""
 
 from pathlib import Path
 from typing import Any
@@ -13,26 +13,29 @@ from onebyone.methods import AUTO, BudgetOptions, method
 
 
 def taught(digits: Dataset, name: str = "ccp", **parameters: Any) -> OnlineClassifier:
-    """Has met 18 classes, so that it has grown once; its memory is full."""
+    """A classifier that knows 18 classes, so that it has grown once, and has a full memory."""
     clf = OnlineClassifier(name, **{"memory": 30} | parameters)
     for start in range(0, 90, 5):
         clf.partial_fit(digits.train_x[start : start + 5], [f"class {start}"] * 5)
     return clf
 
 
-def room(name: str) -> dict[str, Any]:
-    """For all classes that will come, where they share a number of bytes."""
+def enough_memory(name: str) -> dict[str, Any]:
+    """Parameters with enough memory for all classes of the test, for methods with a budget in bytes."""
     return {"memory": "30KB"} if name == AUTO or issubclass(method(name).options, BudgetOptions) else {}
 
 
-MAKINGS: list[tuple[str, dict[str, Any]]] = [(name, room(name)) for name in (*NAMES, AUTO)] + [
-    (name, {"options": {"memory_policy": "balanced", "readout": "ncm"}, "freeze_encoder": True} | room(name))
+CASES: list[tuple[str, dict[str, Any]]] = [(name, enough_memory(name)) for name in (*NAMES, AUTO)] + [
+    (
+        name,
+        {"options": {"memory_policy": "balanced", "readout": "ncm"}, "freeze_encoder": True} | enough_memory(name),
+    )
     for name in REPLAY
 ]
 
 
-@pytest.mark.parametrize(("name", "parameters"), MAKINGS, ids=str)
-def test_going_on_after_loading_gives_the_same_bits(
+@pytest.mark.parametrize(("name", "parameters"), CASES, ids=str)
+def test_a_loaded_classifier_continues_bit_for_bit(
     digits: Dataset, name: str, parameters: dict[str, Any], tmp_path: Path
 ) -> None:
     clf = taught(digits, name, **parameters)
@@ -44,7 +47,7 @@ def test_going_on_after_loading_gives_the_same_bits(
     assert other.n_features_in_ == clf.n_features_in_
     assert bits(other) == bits(clf)
     np.testing.assert_array_equal(other.predict_proba(digits.test_x), clf.predict_proba(digits.test_x))
-    for start in range(90, 300, 10):  # goes beyond the room of 32 as well
+    for start in range(90, 300, 10):  # exceeds the capacity of 32 classes too
         for each in (clf, other):
             each.partial_fit(digits.train_x[start : start + 10], [f"class {start}"] * 10)
     assert bits(other) == bits(clf)
@@ -52,7 +55,7 @@ def test_going_on_after_loading_gives_the_same_bits(
 
 
 @pytest.mark.parametrize("label", [3, 2.0, True, "é\n\0", None, ("a", (1, None))], ids=repr)
-def test_labels_come_back(label: Any, tmp_path: Path) -> None:
+def test_labels_survive_saving(label: Any, tmp_path: Path) -> None:
     OnlineClassifier().partial_fit([[1.0, 2.0]], [label]).save(tmp_path / "file")
     found = OnlineClassifier.load(tmp_path / "file").predict([[1.0, 2.0]]).tolist()
     assert found == [label]
@@ -80,7 +83,7 @@ def test_nbytes_is_the_size_of_the_file(digits: Dataset, memory: Any, tmp_path: 
     assert other.memory == memory
 
 
-def test_an_encoder_that_is_a_module_is_given_again(digits: Dataset, tmp_path: Path) -> None:
+def test_a_module_as_encoder_must_be_given_again(digits: Dataset, tmp_path: Path) -> None:
     module = nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU())
     clf = taught(digits, encoder=module)
     clf.save(tmp_path / "file")
@@ -96,7 +99,7 @@ def test_an_encoder_that_is_a_module_is_given_again(digits: Dataset, tmp_path: P
 
 
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)], ids=["None", "RandomState"])
-def test_a_seed_nobody_gave_is_kept_too(random_state: Any, tmp_path: Path) -> None:
+def test_a_random_seed_is_saved(random_state: Any, tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(40, 3)), list(range(40))
     clf = OnlineClassifier(random_state=random_state).partial_fit(x[:10], y[:10])
     clf.save(tmp_path / "file")
@@ -114,8 +117,8 @@ def test_a_seed_nobody_gave_is_kept_too(random_state: Any, tmp_path: Path) -> No
     ],
 )
 @pytest.mark.parametrize("shape", [(3,), (9, 9)], ids=["vectors", "images"])
-def test_large_options_come_back(name: str, options: dict[str, Any], shape: tuple[int, ...], tmp_path: Path) -> None:
-    """What could be learnt with can be loaded."""
+def test_large_options_are_saved(name: str, options: dict[str, Any], shape: tuple[int, ...], tmp_path: Path) -> None:
+    """Options that can be used for learning can be loaded."""
     clf = OnlineClassifier(name, memory=500, options=options).partial_fit(np.ones((2, *shape)), [0, 1])
     clf.save(tmp_path / "file")
     other = OnlineClassifier.load(tmp_path / "file")
@@ -123,7 +126,7 @@ def test_large_options_come_back(name: str, options: dict[str, Any], shape: tupl
     assert bits(other) == bits(clf)
 
 
-def test_names_of_features_come_back(tmp_path: Path) -> None:
+def test_names_of_features_survive_saving(tmp_path: Path) -> None:
     table = pytest.importorskip("pandas").DataFrame([[1.0, 2.0], [3.0, 4.0]], columns=["size", "weight"])
     clf = OnlineClassifier().partial_fit(table, [0, 1])
     clf.save(tmp_path / "file")

@@ -20,7 +20,7 @@ RED, BLUE = (220, 30, 20), (20, 40, 210)
 
 
 def picture(colour: tuple[int, int, int], number: int = 0, size: tuple[int, int] = (24, 16)) -> Image.Image:
-    """Stripes of a colour on noise, lying for one colour and standing for the other."""
+    """Stripes of a colour on noise, horizontal for one colour and vertical for the other."""
     pixels = np.random.default_rng(number).integers(0, 60, (size[1], size[0], 3), np.uint8)
     if colour == RED:
         pixels[::4] = colour
@@ -59,7 +59,7 @@ def test_an_image_is_answered_alike_in_every_mode_and_orientation(
 
 
 @pytest.mark.parametrize("mode", GRAY)
-def test_gray_images_make_a_gray_classifier_which_colours_are_converted_for(mode: str) -> None:
+def test_colour_images_are_converted_for_a_gray_classifier(mode: str) -> None:
     gray = [image.convert("L") for image in IMAGES]
     clf = OnlineClassifier(memory="100KB").partial_fit([in_mode(image, mode) for image in gray], LABELS)
     assert clf.n_features_in_ == 24 * 16
@@ -95,7 +95,7 @@ def test_arrays_of_mixed_sizes_and_gray_among_colour(kind: Callable[[Image.Image
     assert clf.predict(given[1:2]).tolist() == clf.predict(given)[1:2].tolist()
 
 
-def test_arrays_are_resized_as_images_are(clf: OnlineClassifier) -> None:
+def test_arrays_are_resized_like_images(clf: OnlineClassifier) -> None:
     from onebyone.estimator.inputs import read_samples
 
     assert clf._state is not None
@@ -110,7 +110,7 @@ def test_arrays_are_resized_as_images_are(clf: OnlineClassifier) -> None:
     assert torch.equal(read_samples(first, clf._state.layout)[torch.arange(2)].int(), found)
 
 
-def test_photographs_are_shrunk() -> None:
+def test_large_images_are_resized() -> None:
     clf = OnlineClassifier(memory="100KB").partial_fit([Image.new("RGB", (4000, 1024)), Image.new("L", (9, 9))], [0, 1])
     assert clf.n_features_in_ == 1000 * 256 * 3
 
@@ -120,7 +120,7 @@ def test_paths_are_the_images_in_them(paths: list[Path], lazily: bool, monkeypat
     from onebyone.estimator import inputs
 
     if lazily:
-        monkeypatch.setattr(inputs, "MAX_DECODED", 0)  # as if there were too many to hold
+        monkeypatch.setattr(inputs, "MAX_DECODED", 0)  # as for too many images to decode at once
     expected = OnlineClassifier("replay", memory=5).fit(IMAGES, LABELS)
     for X in (paths, [str(path) for path in paths], np.array([str(path) for path in paths]), tuple(paths)):
         clf = OnlineClassifier("replay", memory=5).fit(X, LABELS)
@@ -190,7 +190,7 @@ def test_images_for_a_classifier_of_other_samples_are_refused() -> None:
             clf.predict(IMAGES)
 
 
-def test_one_array_without_the_axis_of_samples_is_refused(clf: OnlineClassifier) -> None:
+def test_one_array_without_the_sample_axis_is_refused(clf: OnlineClassifier) -> None:
     with pytest.raises(UsageError, match=r"samples of shape \(24, 3\); .* give a single sample as X\[None\]"):
         clf.predict(np.asarray(IMAGES[0]))
     assert clf.predict(np.asarray(IMAGES[0])[None]).shape == (1,)

@@ -19,13 +19,13 @@ from onebyone.options import number_of_bytes
 
 
 @pytest.mark.parametrize(("text", "size"), [("3MB", 3_000_000), ("500 kb", 500_000), ("1.5GB", 1.5e9), ("70B", 70)])
-def test_sizes(text: str, size: int) -> None:
+def test_sizes_in_bytes(text: str, size: int) -> None:
     assert number_of_bytes(text, "memory") == size
 
 
 @pytest.mark.parametrize("policy", ["reservoir", "balanced"])
 @pytest.mark.parametrize("name", ["ccp", "der++"])
-def test_a_memory_by_size_is_as_large_as_fits(digits: Dataset, name: str, policy: str) -> None:
+def test_a_memory_by_size_holds_as_many_samples_as_fit(digits: Dataset, name: str, policy: str) -> None:
     clf = OnlineClassifier(name, memory="20KB", options={"memory_policy": policy})
     clf.partial_fit(digits.train_x[:20], digits.train_y[:20])
     assert clf._state is not None
@@ -35,8 +35,8 @@ def test_a_memory_by_size_is_as_large_as_fits(digits: Dataset, name: str, policy
     assert 20_000 - row < learner.memory.nbytes <= 20_000
 
 
-def test_a_memory_by_size_that_classes_make_larger_is_warned_of() -> None:
-    """DER++ keeps a number of each class with each sample."""
+def test_a_memory_that_grows_with_the_classes_gives_a_warning() -> None:
+    """DER++ stores one number per class with each sample."""
     x = np.random.default_rng(0).normal(size=(300, 16))
     clf = OnlineClassifier("der++", memory="60KB").partial_fit(x[:16], range(16))
     with pytest.warns(
@@ -54,12 +54,12 @@ def test_a_memory_by_size_that_classes_make_larger_is_warned_of() -> None:
 @pytest.mark.parametrize(
     ("name", "memory"), [("der++", 200), ("ccp", "60KB"), ("replay", "60KB"), ("hybrid", "8MB"), ("auto", "8MB")]
 )
-def test_a_memory_that_classes_make_hardly_larger_is_not_warned_of(name: str, memory: int | str) -> None:
+def test_a_memory_that_hardly_grows_gives_no_warning(name: str, memory: int | str) -> None:
     x = np.random.default_rng(0).normal(size=(300, 16))
     OnlineClassifier(name, memory=memory).partial_fit(x, range(300))  # a warning would be an error
 
 
-def test_any_module_is_an_encoder_and_is_left_alone(digits: Dataset) -> None:
+def test_any_module_can_be_an_encoder_and_is_not_changed(digits: Dataset) -> None:
     module = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU())
     before = {name: tensor.clone() for name, tensor in module.state_dict().items()}
     clf = OnlineClassifier(encoder=module).partial_fit(digits.train_x[:30], digits.train_y[:30])
@@ -74,7 +74,7 @@ def test_any_module_is_an_encoder_and_is_left_alone(digits: Dataset) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("encoder", ["conv", nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.ReLU())])
-def test_a_frozen_encoder_stays_as_it_is(digits: Dataset, encoder: Any, name: str) -> None:
+def test_a_frozen_encoder_does_not_change(digits: Dataset, encoder: Any, name: str) -> None:
     clf = OnlineClassifier(name, encoder=encoder, freeze_encoder=True, memory=50)
     clf.partial_fit(digits.train_x[:1], digits.train_y[:1])
     before = {part: tensor.clone() for part, tensor in frozen(clf).items()}
@@ -98,14 +98,14 @@ def test_vectors_are_standardised_with_a_frozen_encoder_too(name: str) -> None:
 
 
 def frozen(clf: OnlineClassifier) -> dict[str, torch.Tensor]:
-    """The weights of its network, or of the network of its part that has one."""
+    """The weights of the network, which may be a part of the learner."""
     assert clf._state is not None
     found: Any = next(part for part in clf._state.learner.modules() if isinstance(part, NetworkLearner))
     return dict(found.encoder.state_dict())
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_networks_here_keep_steps_static(name: str) -> None:
+def test_steps_of_adapted_networks_can_be_captured(name: str) -> None:
     spec = Spec((5,), 16, torch.float32)
     frozen = Adapted(nn.Sequential(nn.Linear(5, 4), nn.BatchNorm1d(4)), (5,), frozen=True)
     for encoder in ("scaled-mlp", frozen):
@@ -122,7 +122,7 @@ def test_a_model_of_timm(digits: Dataset, timm: list[tuple[Any, ...]]) -> None:
 
 
 def test_a_name_of_timm_without_its_prefix_is_refused(digits: Dataset, timm: list[tuple[Any, ...]]) -> None:
-    """Names without a prefix are ours: the same name in timm is another network."""
+    """Names without a prefix are encoders of this library. The same name in timm is another network."""
     for frozen in (True, False):
         with pytest.raises(UsageError, match="write 'timm:tiny'"):
             OnlineClassifier(encoder="tiny", freeze_encoder=frozen).partial_fit(digits.train_x[:9], digits.train_y[:9])
@@ -133,7 +133,7 @@ def test_a_name_of_timm_without_its_prefix_is_refused(digits: Dataset, timm: lis
 def test_a_file_that_names_a_model_of_timm_without_the_prefix_is_read(
     digits: Dataset, timm: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As files were written before there was a prefix."""
+    """Files were written so before the prefix existed."""
     clf = OnlineClassifier(encoder="timm:tiny").partial_fit(digits.train_x[:9], digits.train_y[:9])
     describe = persistence.describe
     with monkeypatch.context() as patch:

@@ -14,16 +14,16 @@ from onebyone import Dataset, OnlineClassifier, UsageError
 GOOD = np.arange(24, dtype=np.float32).reshape(6, 4), ["a", "b"] * 3
 
 
-def spoilt(value: float) -> Any:
+def samples_with(value: float) -> Any:
     x = GOOD[0].copy()
     x[4, 2] = value
     return x
 
 
 BAD_BATCHES: dict[str, tuple[Any, Any, str]] = {
-    "NaN": (spoilt(np.nan), GOOD[1], "X contains NaN"),
-    "infinite": (spoilt(np.inf), GOOD[1], "infinity"),
-    "NaN in a tensor": (torch.tensor(spoilt(np.nan)), GOOD[1], "NaN"),
+    "NaN": (samples_with(np.nan), GOOD[1], "X contains NaN"),
+    "infinite": (samples_with(np.inf), GOOD[1], "infinity"),
+    "NaN in a tensor": (torch.tensor(samples_with(np.nan)), GOOD[1], "NaN"),
     "too large for float32": (GOOD[0].astype(np.float64) * 1e300, GOOD[1], "too large"),
     "more features": (np.zeros((6, 5)), GOOD[1], "X has 5 features, but OnlineClassifier is expecting 4"),
     "images after vectors": (np.zeros((6, 4, 4)), GOOD[1], "features|shape"),
@@ -125,7 +125,7 @@ def test_other_images_than_before_are_refused(digits: Dataset, case: str) -> Non
     ],
     ids=str,
 )
-def test_bad_parameters_are_refused_when_learning_begins(parameters: dict[str, Any], message: str) -> None:
+def test_bad_parameters_are_refused_in_the_first_call(parameters: dict[str, Any], message: str) -> None:
     clf = OnlineClassifier(**parameters)
     before = state_of(clf)
     for call in (clf.partial_fit, clf.fit):
@@ -134,7 +134,7 @@ def test_bad_parameters_are_refused_when_learning_begins(parameters: dict[str, A
     assert state_of(clf) == before
 
 
-def test_what_learner_it_is_must_not_change_on_the_way() -> None:
+def test_parameters_of_the_learner_must_not_change_between_calls() -> None:
     clf = OnlineClassifier("ccp", memory=20).partial_fit(*GOOD)
     clf.set_params(method="er", memory=30)
     before = state_of(clf)
@@ -145,7 +145,7 @@ def test_what_learner_it_is_must_not_change_on_the_way() -> None:
     assert clf.set_params(method="er").fit(*GOOD).n_samples_seen_ == 6
 
 
-def test_nothing_is_answered_before_anything_is_learnt() -> None:
+def test_predictions_before_the_first_call_are_refused() -> None:
     clf = OnlineClassifier()
     for call in (clf.predict, clf.predict_proba, clf.decision_function):
         with pytest.raises(NotFittedError):
@@ -156,7 +156,7 @@ def test_nothing_is_answered_before_anything_is_learnt() -> None:
         clf.save("nowhere")
 
 
-def test_a_learner_that_has_diverged_says_so() -> None:
+def test_a_diverged_learner_raises_an_error() -> None:
     clf = OnlineClassifier("er", options={"learning_rate": 1e30}).partial_fit(*GOOD)
     before = state_of(clf)
     with pytest.raises(UsageError, match="diverged"):
@@ -164,7 +164,7 @@ def test_a_learner_that_has_diverged_says_so() -> None:
     assert state_of(clf) == before
 
 
-def test_learning_is_not_blamed_for_samples_that_are_too_large(digits: Dataset) -> None:
+def test_too_large_samples_are_not_reported_as_divergence(digits: Dataset) -> None:
     x = digits.train_x[:60, 0].numpy() / np.float32(255)
     clf = OnlineClassifier("er").partial_fit(x, digits.train_y[:60])
     with pytest.raises(UsageError, match="X has values so large that their scores are NaN"):
@@ -172,7 +172,7 @@ def test_learning_is_not_blamed_for_samples_that_are_too_large(digits: Dataset) 
     assert clf.predict(x).shape == (60,)
 
 
-def test_ccp_with_nothing_to_train_says_what_to_change() -> None:
+def test_ccp_with_nothing_to_train_is_refused() -> None:
     options = {"projector": "none", "prototype_gradient": "none"}
     clf = OnlineClassifier("ccp", freeze_encoder=True, options=options)
     with pytest.raises(UsageError, match=r"nothing is left to train.*; give projector=linear or another"):
@@ -180,3 +180,24 @@ def test_ccp_with_nothing_to_train_says_what_to_change() -> None:
     for change in ({"projector": "linear"}, {"prototype_gradient": "all"}):
         clf.set_params(options=options | change).fit(*GOOD)
     clf.set_params(options=options, freeze_encoder=False).fit(*GOOD)
+
+
+@pytest.mark.parametrize(("parameter", "value"), [("encoder", "conv"), ("freeze_encoder", True)])
+def test_an_encoder_for_a_method_without_a_network_is_refused(parameter: str, value: Any, digits: Dataset) -> None:
+    classifier = OnlineClassifier("patch-lda", **{parameter: value})
+    with pytest.raises(UsageError, match=f"{parameter} is given, but patch-lda has no network; omit it, or use"):
+        classifier.partial_fit(digits.train_x[:10], digits.train_y[:10])
+
+
+@pytest.mark.parametrize(
+    ("x", "parameters", "message"),
+    [
+        ([torch.zeros(2), torch.zeros(3)], {}, "different shapes"),
+        (np.eye(2), {"options": ["learning_rate"]}, "give a dictionary"),
+    ],
+)
+def test_refused_input_raises_a_value_error(x: Any, parameters: dict[str, Any], message: str) -> None:
+    clf = OnlineClassifier(**parameters)
+    with pytest.raises(ValueError, match=message):
+        clf.partial_fit(x, ["a", "b"])
+    assert not hasattr(clf, "classes_")

@@ -14,8 +14,8 @@ from onebyone import Dataset, OnlineClassifier
 
 
 @pytest.mark.parametrize("method", ["patch-lda", "replay", "ccp"])
-def test_some_threads_ask_while_another_teaches(method: str, digits: Dataset) -> None:
-    """Every answer is one that a moment of the learning could give, and nothing of the learning is disturbed."""
+def test_threads_can_predict_while_another_learns(method: str, digits: Dataset) -> None:
+    """Every prediction is that of a state between two calls, and learning is not affected."""
     x, y = digits.train_x, digits.train_y
     order = y.argsort(stable=True)[::3]  # one class after the other, so that all are met
 
@@ -59,7 +59,7 @@ def test_a_copy_has_a_lock_of_its_own(digits: Dataset) -> None:
 
 @pytest.mark.parametrize("name", DEFAULT_AND_CCP)
 def test_threads_may_make_the_first_calls(name: str) -> None:
-    """The lock is there before anything was learnt, so that every sample is counted."""
+    """The lock exists before the first call, so that every sample is counted."""
     x, y = vectors(400)
     for _ in range(3):
         clf, start = OnlineClassifier(name), threading.Barrier(4)
@@ -84,7 +84,7 @@ def test_threads_may_make_the_first_calls(name: str) -> None:
     ],
     ids=["pickle", "copy", "n_samples_seen_", "nbytes"],
 )
-def test_what_is_asked_while_another_thread_teaches_waits(ask: Callable[[OnlineClassifier], int]) -> None:
+def test_calls_wait_while_another_thread_learns(ask: Callable[[OnlineClassifier], int]) -> None:
     x, y = vectors(30)
     clf = OnlineClassifier("ccp", memory=20).partial_fit(x, y)
     with ThreadPoolExecutor(1) as threads:

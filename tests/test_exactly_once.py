@@ -1,4 +1,4 @@
-"""Random lives of processes that learn, fail, save, close and are killed: what was acknowledged is there, once."""
+"""Random processes learn, fail, save, close and are killed. Acknowledged samples are saved exactly once."""
 
 import errno
 import os
@@ -32,7 +32,7 @@ End = Literal["closed", "collected", "killed", "killed in a call"]
 
 @dataclass(frozen=True)
 class Life:
-    """What one process does."""
+    """The actions of one process."""
 
     actions: list[tuple[Action, int]]  # and the samples per call
     every: int
@@ -60,7 +60,7 @@ def samples(ids: list[int]) -> tuple[Any, list[int]]:
 
 
 def found(clf: OnlineClassifier) -> Counter[int]:
-    """How often each sample is in the memory, which has room for all; counts of classes have to agree with it."""
+    """How often each sample is in the memory, which can hold all. Checks that the counts per class agree."""
     learner: Any = learner_of(clf)
     rows = learner.memory.x[:-1][learner.memory.filled]
     kept = Counter(int(value) for value in rows[:, 0])
@@ -90,7 +90,7 @@ def failing(kind: Action, folder: Path) -> Any:
 
 
 class Process:
-    """A forked process that lives as planned and reports every call that has returned."""
+    """A forked process that executes a plan and reports every call that has returned."""
 
     def __init__(self, life: Life, folder: Path, todo: list[int]) -> None:
         self.life, self.folder, self.todo = life, folder, todo
@@ -191,12 +191,12 @@ def check(plan: list[Life]) -> None:
 
 @settings(max_examples=8, suppress_health_check=list(HealthCheck))
 @given(lives())
-def test_what_was_acknowledged_is_there_once(plan: list[Life]) -> None:
+def test_acknowledged_samples_are_saved_exactly_once(plan: list[Life]) -> None:
     check(plan)
 
 
 @pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(lives())
-def test_what_was_acknowledged_is_there_once_in_many_lives(plan: list[Life]) -> None:
+def test_acknowledged_samples_are_saved_exactly_once_in_many_lives(plan: list[Life]) -> None:
     check(plan)

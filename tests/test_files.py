@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and folders with one user; other platforms as far as simulated."""
+"""Atomic writes and locks of folders, also on simulated platforms."""
 
 import errno
 import os
@@ -23,7 +23,7 @@ def fail_while_writing(path: Path, error: BaseException) -> None:
 
 @pytest.fixture
 def windows_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``os.fsync`` as Windows has it: a handle that may only read cannot be flushed."""
+    """``os.fsync`` as on Windows, where a handle that is open for reading only cannot be flushed."""
     fcntl = pytest.importorskip("fcntl")
     real = os.fsync
 

@@ -1,4 +1,4 @@
-"""Room for more classes changes nothing of what a learner is."""
+"""More capacity for classes does not change what a learner has learnt."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,7 +19,7 @@ makings = pytest.mark.parametrize(("name", "options"), MAKINGS, ids=str)
 
 
 def learner_of_three(few: Dataset, name: str, options: dict[str, Any], room: int) -> Learner[Any]:
-    """Has met the classes 0 to 2, in room for more, and was told once that a task ended."""
+    """A learner with capacity for ``room`` classes that has learnt classes 0 to 2 and ended one task."""
     learner = create(name, replace(few.spec, num_classes=room), seed=3, **options)
     for x, y in zip(few.train_x[:36].split(9), few.train_y[:36].split(9), strict=True):
         learner.observe(x, y)
@@ -49,8 +49,8 @@ def test_known_classes_keep_their_scores_bit_for_bit(few: Dataset, name: str, op
 
 @pytest.mark.parametrize("samples", [0, 5, 36], ids=["nothing seen", "waiting", "settled"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (64,)], ids=["images", "vectors"])
-def test_statistics_pay_for_classes_with_filters(few: Dataset, shape: tuple[int, ...], samples: int) -> None:
-    """Within the same budget: those filters that stay have the statistics they would have had from the beginning."""
+def test_more_classes_leave_fewer_filters(few: Dataset, shape: tuple[int, ...], samples: int) -> None:
+    """The budget stays the same. The remaining filters have the statistics of a learner that had only them."""
     x, y = few.train_x.reshape(-1, *shape), few.train_y
     spec = replace(few.spec, shape=shape, num_classes=16)
     small = create("patch-lda", spec, budget=20_000, first_samples=20)
@@ -80,7 +80,7 @@ def test_statistics_pay_for_classes_with_filters(few: Dataset, shape: tuple[int,
 
 
 @makings
-def test_what_is_new_is_that_of_a_fresh_learner(few: Dataset, name: str, options: dict[str, Any]) -> None:
+def test_new_parts_equal_those_of_a_new_learner(few: Dataset, name: str, options: dict[str, Any]) -> None:
     learner = learner_of_three(few, name, options, room=16)
     larger, fresh = grown(learner, 32).state_dict(), create(name, replace(few.spec, num_classes=32), seed=3, **options)
     for part, tensor in fresh.state_dict().items():
@@ -91,7 +91,7 @@ def test_what_is_new_is_that_of_a_fresh_learner(few: Dataset, name: str, options
 
 
 @makings
-def test_it_goes_on_learning_and_meets_the_new_classes(few: Dataset, name: str, options: dict[str, Any]) -> None:
+def test_a_grown_learner_learns_the_new_classes(few: Dataset, name: str, options: dict[str, Any]) -> None:
     learner = grown(learner_of_three(few, name, options, room=3), 6)
     assert learner.spec.num_classes == 6
     for x, y in zip(few.train_x[36:72].split(9), few.train_y[36:72].split(9), strict=True):
@@ -106,8 +106,8 @@ def test_it_goes_on_learning_and_meets_the_new_classes(few: Dataset, name: str, 
 
 
 @makings
-def test_two_that_grew_alike_stay_alike(few: Dataset, name: str, options: dict[str, Any]) -> None:
-    """Which needs the generator to go on where it was."""
+def test_two_learners_that_grew_equally_stay_equal(few: Dataset, name: str, options: dict[str, Any]) -> None:
+    """This needs the generator to keep its state."""
     first, second = (grown(learner_of_three(few, name, options, room=16), 32) for _ in range(2))
     for learner in (first, second):
         learner.observe(few.train_x[40:50], few.train_y[40:50])
@@ -123,14 +123,14 @@ def test_memory_samples_does_not_depend_on_the_number_of_classes(few: Dataset) -
 
 @pytest.mark.parametrize("policy", ["reservoir", "balanced"])
 def test_a_memory_that_would_grow_is_refused(few: Dataset, policy: str) -> None:
-    """Its new rows would be replayed as if they were samples of class 0."""
+    """Its new rows would be replayed as samples of class 0."""
     learner = learner_of_three(few, "er", {"memory_per_class": 2, "memory_policy": policy}, room=3)
     with pytest.raises(UsageError, match=r"from 6 to 12 samples, .* give memory_samples"):
         grown(learner, 6)
 
 
-def test_statistics_that_have_begun_wait_for_nothing_after_growth() -> None:
-    """Room for more classes may be room for more first vectors; a learner that has settled stays settled."""
+def test_statistics_do_not_wait_again_after_growth() -> None:
+    """Capacity for more classes may increase the number of first vectors. Fixed statistics stay fixed."""
     generator = torch.Generator().manual_seed(0)
     y = torch.arange(200) % 2
     x = torch.randn(200, 2, generator=generator) + 5 * y[:, None]

@@ -1,4 +1,4 @@
-"""The adapter for River, which is not installed here; with it, the same class is one of River's classifiers."""
+"""The adapter for River. One test needs River, the others do not."""
 
 import sys
 from copy import deepcopy
@@ -14,13 +14,13 @@ from onebyone.river import RiverClassifier
 
 
 def pixels(row: Any) -> dict[str, float]:
-    return {f"pixel {place}": float(value) for place, value in enumerate(row)}
+    return {f"pixel {index}": float(value) for index, value in enumerate(row)}
 
 
-def test_one_by_one_is_partial_fit_of_one(digits: Dataset) -> None:
+def test_learn_one_equals_partial_fit_of_one_sample(digits: Dataset) -> None:
     x, y = digits.train_x.flatten(1).numpy()[:300], digits.train_y.numpy()[:300]
     model, expected = RiverClassifier(MultinomialNB(), classes=range(10)), MultinomialNB()
-    right = 0
+    correct = 0
     for number, (row, label) in enumerate(zip(x, y.tolist(), strict=True)):
         sample = pixels(row)
         if number % 2:
@@ -29,20 +29,20 @@ def test_one_by_one_is_partial_fit_of_one(digits: Dataset) -> None:
             answer = model.predict_one(sample)
             assert type(answer) is int
             assert answer == expected.predict(row[None])[0]
-            chances = model.predict_proba_one(sample)
-            assert list(chances) == list(range(10))
-            assert list(chances.values()) == expected.predict_proba(row[None])[0].tolist()
-            right += answer == label
+            probabilities = model.predict_proba_one(sample)
+            assert list(probabilities) == list(range(10))
+            assert list(probabilities.values()) == expected.predict_proba(row[None])[0].tolist()
+            correct += answer == label
         model.learn_one(sample, label)
         expected.partial_fit(row[None], [label], classes=range(10))
-    assert right > 150
+    assert correct > 150
 
 
-def test_before_anything_is_learnt_there_is_no_answer() -> None:
+def test_there_is_no_prediction_before_the_first_sample() -> None:
     model = RiverClassifier(SGDClassifier(loss="log_loss"), classes=["no", "yes"])
     assert model.predict_one({"a": 1}) is None
     assert model.predict_proba_one({"a": 1}) == {}
-    model.learn_one({"b": 1, "c": 2.5}, "yes")  # being asked did not fix the names
+    model.learn_one({"b": 1, "c": 2.5}, "yes")  # a prediction does not fix the names
     assert model.predict_one({"c": 1, "b": 0}) in ("no", "yes")
     assert model.predict_proba_one({"c": 1, "b": 0}).keys() == {"no", "yes"}
 
@@ -66,10 +66,10 @@ def test_a_first_sample_that_is_refused_does_not_fix_the_names() -> None:
     assert model.predict_one({"b": 1}) == 0
 
 
-def test_images_are_given_as_they_are(digits: Dataset) -> None:
+def test_images_are_passed_unchanged(digits: Dataset) -> None:
     seen: list[Any] = []
 
-    class Look:
+    class Recorder:
         classes_ = np.array(["cat", "dog"])
 
         def partial_fit(self, X: Any, y: Any) -> None:
@@ -81,7 +81,7 @@ def test_images_are_given_as_they_are(digits: Dataset) -> None:
         def predict_proba(self, X: Any) -> Any:
             return np.array([[0.25, 0.75]])
 
-    model = RiverClassifier(Look())
+    model = RiverClassifier(Recorder())
     image = digits.train_x[0].numpy()
     model.learn_one(image, "cat")
     assert seen == [((1, 1, 8, 8), np.uint8, ["cat"])]
@@ -90,16 +90,16 @@ def test_images_are_given_as_they_are(digits: Dataset) -> None:
     assert model.predict_proba_one(image) == {"cat": 0.25, "dog": 0.75}
 
 
-def test_the_pattern_learns_nothing() -> None:
-    pattern = MultinomialNB()
-    model = RiverClassifier(pattern, classes=[0, 1])
+def test_the_given_classifier_is_not_trained() -> None:
+    given = MultinomialNB()
+    model = RiverClassifier(given, classes=[0, 1])
     model.learn_one({"a": 1}, 0)
-    assert not hasattr(pattern, "classes_")
+    assert not hasattr(given, "classes_")
     assert model.model.classes_.tolist() == [0, 1]
 
 
-def test_river_itself(digits: Dataset) -> None:
-    """Where River is installed: its own evaluation takes the adapter, and its clone knows nothing."""
+def test_the_adapter_works_with_river(digits: Dataset) -> None:
+    """If River is installed, its evaluation accepts the adapter, and a clone is untrained."""
     pytest.importorskip("river")
     from river import evaluate, metrics, preprocessing
 
@@ -107,11 +107,11 @@ def test_river_itself(digits: Dataset) -> None:
     model = RiverClassifier(MultinomialNB(), classes=range(10))
     pairs = [(pixels(row), label) for row, label in zip(x, y, strict=True)]
     accuracy = evaluate.progressive_val_score(pairs, model, metrics.Accuracy())
-    by_hand, right = RiverClassifier(MultinomialNB(), classes=range(10)), 0
+    by_hand, correct = RiverClassifier(MultinomialNB(), classes=range(10)), 0
     for sample, label in pairs:
-        right += by_hand.predict_one(sample) == label
+        correct += by_hand.predict_one(sample) == label
         by_hand.learn_one(sample, label)
-    assert accuracy.get() == right / 299  # River leaves out the first, which has no answer
+    assert accuracy.get() == correct / 299  # River leaves out the first sample, which has no prediction
     evaluate.progressive_val_score(pairs, model.clone(), metrics.CrossEntropy())  # by predict_proba_one
     assert model.clone().predict_one(pairs[0][0]) is None
     pipeline = preprocessing.MinMaxScaler() | RiverClassifier(MultinomialNB(), classes=range(10))
