@@ -64,7 +64,7 @@ class OnlineClassifier(StatefulClassifier):
     memory
         Number of samples to store, or a size such as ``"3MB"``. A size includes labels and everything else stored with
         a sample, and is converted to a number of samples in the first call. Methods that store statistics use at most
-        the bytes that this number of samples would take.
+        this size, or the bytes of this number of samples.
     encoder
         ``"auto"`` (chosen by the shape and type of the samples), one of ``onebyone.nets.encoders()``, a module that
         maps samples to features, or ``"timm:NAME"`` for a pretrained model of timm. ``"resnet18"`` is the small network
