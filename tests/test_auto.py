@@ -56,6 +56,7 @@ def test_the_chosen_method(parameters: dict[str, Any], shape: tuple[int, ...], c
     assert not hasattr(clone(clf), "method_")
 
 
+@pytest.mark.slow
 def test_the_choice_depends_on_the_number_of_classes() -> None:
     images = Spec((3, 32, 32), 10)
     sizes = [10**power for power in range(3, 10)]
@@ -112,6 +113,7 @@ def test_more_classes_than_the_memory_holds_are_refused_and_change_nothing(digit
     clf.partial_fit(digits.train_x[:3], [1, 2, 3])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["auto", "hybrid"])
 @pytest.mark.parametrize("announced", [True, False])
 def test_losing_half_of_the_filters_gives_one_warning(

@@ -13,6 +13,7 @@ import pytest
 from classifiers import DEFAULT_AND_CCP, X, Y, bits, learn, saved, state_of
 from onebyone import OnlineClassifier, UsageError
 from onebyone.estimator.autosave import FILE
+from tiers import mostly_slow
 
 # When it saves
 
@@ -252,7 +253,7 @@ FAILURES = [full_disk, read_only, in_a_step, diverging, after_the_file_was_repla
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("first", [True, False], ids=["first call", "later call"])
 @pytest.mark.parametrize("call", ["fit", "partial_fit"])
-@pytest.mark.parametrize("name", [*DEFAULT_AND_CCP, "hybrid", "icarl"])
+@pytest.mark.parametrize("name", mostly_slow([*DEFAULT_AND_CCP, "hybrid", "icarl"], fast=DEFAULT_AND_CCP))
 def test_a_call_that_fails_changes_nothing(
     name: str,
     call: str,

@@ -15,6 +15,7 @@ from PIL import Image
 from onebyone import methods
 from onebyone.methods import Options
 from run_folders import cut_short, names
+from tiers import mostly_slow
 
 Call = Callable[..., tuple[int, str, str]]
 Refuse = Callable[..., str]
@@ -205,7 +206,10 @@ def test_skipped_images_are_printed_once(pets: Path, command: str, tmp_path: Pat
     assert re.fullmatch(r"onebyone: pets: 1 skipped, 5 images read; .*\n", done.stderr), done.stderr
 
 
-@pytest.mark.parametrize("method", [name for name, entry in methods().items() if issubclass(entry.options, Options)])
+NETWORKS = [name for name, entry in methods().items() if issubclass(entry.options, Options)]
+
+
+@pytest.mark.parametrize("method", mostly_slow(NETWORKS, fast=["er", "ccp", "hybrid"]))
 def test_a_run_that_diverges_ends_with_advice(method: str, refuse: Refuse, tmp_path: Path) -> None:
     words = ("run", "--method", method, "--classes-per-task", 5, "--batch-size", 61, "--out", "out")
     said = refuse(*words, "--set", "learning_rate=1e30")

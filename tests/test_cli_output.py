@@ -18,6 +18,7 @@ from onebyone.paper.printed import Part
 from onebyone.paper.records import from_results, write
 from onebyone.runs import RunConfig, run, tune
 from onebyone.streams import streams
+from tiers import mostly_slow
 
 Call = Callable[..., tuple[int, str, str]]
 SHORT = ("--method", "finetune", "--batch-size", 200, "--classes-per-task", 5)
@@ -75,6 +76,7 @@ def test_every_command_says_so_in_its_help(onebyone: Call) -> None:
         assert max(map(len, out.splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_what_the_documents_hold(prepared: Call) -> None:
     def document(command: str, *words: object) -> Any:
         return json.loads(prepared(command, *(words or WORDS[command]), "--json")[1])
@@ -128,7 +130,7 @@ def test_names_are_completed(words: str, expected: list[str], onebyone: Call, mo
     assert (code, out.split()) == (0, expected)
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", mostly_slow(["bash", "zsh", "fish"], fast=["bash"]))
 def test_a_script_for_the_shell_can_be_shown(shell: str) -> None:
     environment = os.environ | {"_ONEBYONE_COMPLETE": f"source_{shell}"}
     done = subprocess.run(

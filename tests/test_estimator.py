@@ -17,6 +17,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from classifiers import DEFAULT_AND_CCP, NAMES, state_of, vectors
 from onebyone import Dataset, OnlineClassifier
 from onebyone.methods import AUTO, ReplayLearner
+from tiers import mostly_slow
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
@@ -25,7 +26,7 @@ def test_scikit_learn_checks(estimator: OnlineClassifier, check: Callable[[Onlin
     check(estimator)
 
 
-@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("mode", mostly_slow([torch.no_grad, torch.inference_mode], fast=[torch.inference_mode]))
 @pytest.mark.parametrize("name", NAMES)
 def test_learning_works_with_gradients_disabled(name: str, mode: Callable[[], Any], tmp_path: Path) -> None:
     """As in a server: a classifier learns there, and so do classifiers that are built, copied or loaded there."""

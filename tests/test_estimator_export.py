@@ -11,6 +11,7 @@ import torch
 
 from onebyone import Dataset, OnlineClassifier, UsageError
 from onebyone.estimator.labels import from_json
+from tiers import mostly_slow
 
 
 def run_exported(path: Path, x: Any) -> tuple[Any, list[Any]]:
@@ -50,7 +51,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
 
 @pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
 @pytest.mark.parametrize("ending", ["onnx", "pt2"])
-@pytest.mark.parametrize(("name", "kind", "parameters"), CASES, ids=str)
+@pytest.mark.parametrize(("name", "kind", "parameters"), mostly_slow(CASES, fast=[("ccp", "gray", {})]), ids=str)
 def test_exported_models_give_the_same_probabilities(
     digits: Dataset, name: str, kind: str, parameters: dict[str, Any], ending: str, tmp_path: Path
 ) -> None:

@@ -10,6 +10,7 @@ from torch import nn
 from classifiers import NAMES, REPLAY, bits
 from onebyone import Dataset, OnlineClassifier, UsageError
 from onebyone.methods import AUTO, BudgetOptions, method
+from tiers import mostly_slow
 
 
 def taught(digits: Dataset, name: str = "ccp", **parameters: Any) -> OnlineClassifier:
@@ -34,7 +35,11 @@ CASES: list[tuple[str, dict[str, Any]]] = [(name, enough_memory(name)) for name 
 ]
 
 
-@pytest.mark.parametrize(("name", "parameters"), CASES, ids=str)
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    mostly_slow(CASES, fast=[case for case in CASES if case[0] not in ("hybrid", "patch-lda")]),
+    ids=str,
+)
 def test_a_loaded_classifier_continues_bit_for_bit(
     digits: Dataset, name: str, parameters: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from onebyone import Dataset, OnlineClassifier, UsageError
 from test_data_images import COLOUR, GRAY, STORED, in_mode, rotated
+from tiers import mostly_slow
 
 RED, BLUE = (220, 30, 20), (20, 40, 210)
 
@@ -58,7 +59,7 @@ def test_an_image_is_answered_alike_in_every_mode_and_orientation(
     np.testing.assert_allclose(scores(clf, [stored]), scores(clf, [image]), rtol=0.1)
 
 
-@pytest.mark.parametrize("mode", GRAY)
+@pytest.mark.parametrize("mode", mostly_slow(GRAY, fast=["L", "I;16"]))
 def test_colour_images_are_converted_for_a_gray_classifier(mode: str) -> None:
     gray = [image.convert("L") for image in IMAGES]
     clf = OnlineClassifier(memory="100KB").partial_fit([in_mode(image, mode) for image in gray], LABELS)
@@ -85,7 +86,7 @@ def to_tensors(image: Image.Image) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", [to_arrays, to_tensors])
-@pytest.mark.parametrize("dtype", [np.uint8, np.float64])
+@pytest.mark.parametrize("dtype", mostly_slow([np.uint8, np.float64], fast=[np.uint8]))
 def test_arrays_of_mixed_sizes_and_gray_among_colour(kind: Callable[[Image.Image], Any], dtype: type) -> None:
     given = [kind(image if i % 3 != 1 else image.convert("L").resize((30, 40))) for i, image in enumerate(IMAGES)]
     if dtype is np.float64:

@@ -11,9 +11,10 @@ import pytest
 
 from classifiers import DEFAULT_AND_CCP, vectors
 from onebyone import Dataset, OnlineClassifier
+from tiers import mostly_slow
 
 
-@pytest.mark.parametrize("method", ["patch-lda", "replay", "ccp"])
+@pytest.mark.parametrize("method", mostly_slow(["patch-lda", "replay", "ccp"], fast=["ccp"]))
 def test_threads_can_predict_while_another_learns(method: str, digits: Dataset) -> None:
     """Every prediction is that of a state between two calls, and learning is not affected."""
     x, y = digits.train_x, digits.train_y

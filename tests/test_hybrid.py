@@ -118,6 +118,7 @@ def test_each_part_is_what_it_would_be_alone(digits: Dataset, kind: str) -> None
     assert torch.equal(learner.steps, network.steps)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [0, 1, 30, 400])
 def test_with_no_weight_the_statistics_answer_and_with_all_of_it_the_network(digits: Dataset, samples: int) -> None:
     x, y = digits.train_x[:samples], digits.train_y[:samples]
@@ -187,6 +188,7 @@ def test_scores_are_made_of_features(digits: Dataset) -> None:
 # Its life
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", [20, 200, 300])
 def test_going_on_from_a_state_gives_the_same_bits(digits: Dataset, stop: int) -> None:
     x, y = digits.train_x[:400], digits.train_y[:400]
@@ -199,6 +201,7 @@ def test_going_on_from_a_state_gives_the_same_bits(digits: Dataset, stop: int) -
     assert torch.equal(whole.scores(digits.test_x), second.scores(digits.test_x))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("samples", [0, 5, 300], ids=["nothing seen", "a few", "many"])
 @pytest.mark.parametrize("shape", [(1, 8, 8), (64,)], ids=["images", "vectors"])
 def test_room_for_more_classes_costs_no_sample(digits: Dataset, shape: tuple[int, ...], samples: int) -> None:
@@ -257,6 +260,7 @@ def test_generators_are_those_of_its_parts(digits: Dataset) -> None:
 # Where it is used
 
 
+@pytest.mark.slow
 def test_a_classifier_has_one_memory_for_both(digits: Dataset, tmp_path: Path) -> None:
     x, y = digits.train_x[:300].numpy(), digits.train_y[:300].tolist()
     clf = OnlineClassifier("hybrid", memory="30KB").partial_fit(x, y)
@@ -279,6 +283,7 @@ def test_fit_shows_the_network_a_sample_as_often_as_asked_and_the_statistics_onc
     assert int(learner.statistics.moments.counts.sum()) == clf.n_samples_seen_ == 300
 
 
+@pytest.mark.slow
 def test_a_run_on_digits(digits: Dataset, onebyone: Callable[..., tuple[int, str, str]]) -> None:
     code, out, err = onebyone("run", "--method", "hybrid", "--memory-per-class", 50, "--set", "statistics_share=0.8")
     assert (code, err) == (0, "")

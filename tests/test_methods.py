@@ -132,6 +132,7 @@ def test_what_cannot_be_made_is_refused(few: Dataset, name: str, options: dict[s
         create(name, replace(few.spec), **options)
 
 
+@pytest.mark.slow
 def test_what_our_own_methods_refuse() -> None:
     """A situation that is refused counts as met, so that no more may be refused than has to be."""
 

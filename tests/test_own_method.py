@@ -64,6 +64,7 @@ def test_a_relative_path_will_do(onebyone: Call, tmp_path: Path) -> None:
     assert (code, err) == (0, "")
 
 
+@pytest.mark.slow
 def test_in_a_sweep(onebyone: Call, tmp_path: Path) -> None:
     """Worker processes know nothing of this one."""
     grid = {"method": ["finetune", MEANS, f"{SMOOTH}:smooth-er"], "classes_per_task": 5, "batch_size": 50}
@@ -182,6 +183,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, s
     return put
 
 
+@pytest.mark.slow
 def test_an_installed_package_is_found_by_name(install: Any, onebyone: Call) -> None:
     install("means", "installed:Means", OWN.read_text())
     assert "means" not in registry.METHODS.entries  # nothing is imported before it is asked for

@@ -190,6 +190,7 @@ def test_two_at_once_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert ran == [("finetune", "both", None), ("er", "joint", 2), ("er", "joint", 3), ("er", "paper", 2)]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_a_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "winner", lambda *_: {"encoder": "mlp", "learning_rate": 1e30})
     made, _, failed = reproduce(SMALL[:1], tmp_path, protocols=["paper"], seeds=1, device="cpu", everything=SMALL)
@@ -210,6 +211,7 @@ def test_records_say_which_runs_below_them_count(tmp_path: Path, monkeypatch: py
         collect([tmp_path], SMALL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("small", [False, True])
 def test_a_report_of_what_goes_beyond_the_paper_only(small: bool, onebyone: Call, tmp_path: Path) -> None:
     parts = parts_of("beyond", small)

@@ -87,6 +87,7 @@ def test_one_run_with_other_settings_does_not_replace_all_seeds_on_record(onebyo
     assert "patch-lda on cifar10-quick (S = 1, M = 5) has 2 runs on record, and 1 with other settings" in err
 
 
+@pytest.mark.slow
 def test_what_tune_found_is_used(onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "winner", winner)
     monkeypatch.setattr(commands, "parts_of", lambda target, small=False: SMALL[:1])
@@ -132,6 +133,7 @@ def test_the_command_on_the_page_makes_what_is_on_it(onebyone: Call, tmp_path: P
     assert not Path("more").exists()
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_is_a_row_of_the_tables(
     own_method: str, onebyone: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,6 +18,7 @@ from onebyone.methods import Options, method
 from onebyone.runs import Listener, RunConfig, run
 from onebyone.streams import Stream, Task, class_incremental
 from run_folders import FILES, names, numbers
+from tiers import mostly_slow
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def little(digits: Dataset) -> Dataset:
     return replace(digits, train_x=x, train_y=y, test_x=digits.test_x[test], test_y=digits.test_y[test])
 
 
-@pytest.mark.parametrize("name", methods())
+@pytest.mark.parametrize("name", mostly_slow(methods(), fast=["finetune", "ccp", "patch-lda"]))
 def test_the_same_seed_gives_the_same_result_and_another_seed_another(
     name: str, little: Dataset, tmp_path: Path
 ) -> None:

@@ -71,6 +71,7 @@ class Command:
         check_results(self.runs[0].parent, undisturbed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moments", [(60,), pytest.param((10, 150, 300), marks=pytest.mark.slow)])
 def test_killed_and_started_again(moments: tuple[int, ...], tmp_path: Path, undisturbed: Mapping[str, Any]) -> None:
     command = Command(tmp_path)
@@ -84,6 +85,7 @@ def test_killed_and_started_again(moments: tuple[int, ...], tmp_path: Path, undi
     command.finish(undisturbed)
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_checkpoint_of_every_run(tmp_path: Path, undisturbed: Mapping[str, Any]) -> None:
     command = Command(tmp_path)
     command.words[-1] = "1000"  # no checkpoints but those of the stop

@@ -159,6 +159,7 @@ def test_the_command(onebyone: Callable[..., tuple[int, str, str]], tmp_path: Pa
     assert len(rows) == 16
 
 
+@pytest.mark.slow
 def test_a_setting_with_a_failed_run_is_recorded_and_cannot_win(
     onebyone: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_method_of_ones_own_tries_what_the_baselines_try(own_method: str) -> N
     assert settings == [dict(config.options) for config in tuning_runs("digits", ["er"], [1])[::2]]
 
 
+@pytest.mark.slow
 def test_a_method_of_ones_own_is_tuned_over_its_own_grid(
     own_method: str, onebyone: Callable[..., tuple[int, str, str]]
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain
+from itertools import chain, cycle, product
 from typing import Any
 
 from onebyone.errors import UsageError
@@ -27,6 +27,7 @@ from onebyone.testing.situations import (
 from onebyone.testing.words import run
 
 Check = Callable[[], None]
+BALANCED_AND_JOINT = {"memory_policy": "balanced", "passes": "joint"}
 
 
 def check_learner(learner: str | type[AnyLearner], *, thorough: bool = False) -> None:
@@ -56,7 +57,7 @@ def thorough_checks(learner: str | type[AnyLearner]) -> Iterator[tuple[str, Chec
     """What ``check_learner(..., thorough=True)`` adds: every combination of options, and each option alone.
 
     >>> len(list(thorough_checks("finetune")))
-    18
+    21
     """
     return _titled(learner, _thorough_plan)
 
@@ -77,20 +78,12 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     kind = subject.entry.options  # from here on they can be relied on
     yield rules.boundaries_are_asked_for, "boundaries", {}
     yield rules.nothing_seen_is_no_answer, "nothing seen", {}
-    for options in memory_sizes(kind):
-        for classes_per_task in (1, 2, 3):
-            yield rules.digits_are_met, f"digits, {classes_per_task} a task", options, classes_per_task
+    for options, classes_per_task in zip(cycle(memory_sizes(kind)), (1, 2, 3), strict=False):
+        yield rules.digits_are_met, f"digits, {classes_per_task} per task", options, classes_per_task
     yield rules.random_numbers_are_its_own, "random numbers", {}
     yield rules.something_is_learnt, "learning", {}
-    main = [options for options in ({}, {"memory_policy": "balanced", "passes": "joint"}) if subject.has(options)]
     recorded = not warm_up_samples(subject.make())  # a learner with a warm-up is never captured
-    for options in main:
-        for fill in rules.FILLS if recorded else ():
-            yield rules.shapes_are_static, f"shapes, memory {fill}", options, fill
-            yield rules.no_value_is_read, f"values, memory {fill}", options, fill
-        for how in ("state_dict", "copy", "seed"):
-            yield rules.the_state_is_all, f"going on, same {how}", options, how
-        yield rules.answers_change_nothing, "answering", options
+    yield from _steps_and_state({}, recorded)
     for title, situation in SITUATIONS.items():
         if subject.has(situation.options):
             yield rules.situation_is_met, title, situation.options, situation
@@ -102,10 +95,24 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
         yield rules.situation_is_met, BACK, options, SITUATIONS[BACK]
 
 
+def _steps_and_state(options: dict[str, Any], recorded: bool) -> Iterator[tuple[Any, ...]]:
+    """Static steps at every fill of the memory, and a complete state, with these options."""
+    for fill in rules.FILLS if recorded else ():
+        yield rules.shapes_are_static, f"shapes, memory {fill}", options, fill
+        yield rules.no_value_is_read, f"values, memory {fill}", options, fill
+    for how in ("state_dict", "copy", "seed"):
+        yield rules.the_state_is_all, f"going on, same {how}", options, how
+    yield rules.answers_change_nothing, "answering", options
+
+
 def _thorough_plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     """What takes long: each option alone, with joint passes and at its bounds, and every combination of them."""
     kind = subject.entry.options
     recorded = not warm_up_samples(subject.make())
+    for options, classes_per_task in product(memory_sizes(kind), (1, 2, 3)):
+        yield rules.digits_are_met, f"digits, {classes_per_task} per task", options, classes_per_task
+    if subject.has(BALANCED_AND_JOINT):
+        yield from _steps_and_state(BALANCED_AND_JOINT, recorded)
     for options in [*variations(kind), *joined(kind)]:
         if recorded:
             yield rules.shapes_are_static, "shapes, memory full", options, "full"
