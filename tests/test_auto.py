@@ -66,6 +66,7 @@ def test_the_choice_depends_on_the_number_of_classes() -> None:
     assert choose(Spec((3, 32, 32), 10_000), 20_000) == "replay"
 
 
+@pytest.mark.slow
 def test_statistics_are_limited_by_memory_and_by_8_mb(digits: Dataset) -> None:
     for memory, most in (("12800B", 12_800), (200, 12_800), ("1GB", ENOUGH)):
         clf = OnlineClassifier(memory=memory).partial_fit(digits.train_x[:20], digits.train_y[:20])
@@ -93,6 +94,7 @@ def test_statistics_predict_before_their_first_samples_are_complete(digits: Data
     assert clf.score(digits.train_x[1:30], digits.train_y[1:30].numpy()) > 0.8
 
 
+@pytest.mark.slow
 def test_more_classes_than_the_memory_holds_are_refused_and_change_nothing(digits: Dataset) -> None:
     clf = OnlineClassifier(memory="3KB")
     refused = pytest.raises(

@@ -102,6 +102,7 @@ def test_bytes_of_convolutions_and_of_images_as_they_are_stored() -> None:
     assert cost.memory_bytes == 201 * (64 * 1 + 8) + 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", methods())
 def test_measuring_changes_nothing(method: str) -> None:
     x = torch.randint(256, (10, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))

@@ -54,6 +54,7 @@ def attempt(path: Path) -> str:
     return "works"
 
 
+@pytest.mark.slow
 def test_ten_thousand_damaged_files(saved: bytes, tmp_path: Path) -> None:
     damage(saved, tmp_path / "file", 10_000)
 

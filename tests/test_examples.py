@@ -18,7 +18,7 @@ def _same_methods_after(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry.METHODS, "entries", registry.methods())  # an example registers one of its own
 
 
-SLOW = {"export", "own_method", "resume"}  # ONNX, the whole contract of a method, three processes
+SLOW = {"export", "live", "own_method", "resume"}  # ONNX, three classifiers, a whole contract, three processes
 EXAMPLES = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
     for path in sorted((ROOT / "examples").glob("*.py"))

@@ -108,6 +108,7 @@ def test_reservoir_keeps_every_sample_equally_often() -> None:
     assert ((kept[1:] - expected).abs() < 4 * deviation).all()
 
 
+@pytest.mark.slow
 def test_balanced_shares_evenly_and_keeps_a_fair_sample_of_each_class() -> None:
     """With a class that comes back: its samples of both visits are kept equally often."""
     labels = [0] * 12 + [2] * 9 + [3] * 9 + [0] * 6

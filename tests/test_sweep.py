@@ -21,6 +21,7 @@ from run_folders import FILES, GRID, check_results, names
 Call = Callable[..., tuple[int, str, str]]
 
 
+@pytest.mark.slow
 def test_a_sweep_equals_its_single_runs_and_survives_a_failure(
     onebyone: Call, undisturbed: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,7 +76,10 @@ class Command:
 def test_killed_and_started_again(moments: tuple[int, ...], tmp_path: Path, undisturbed: Mapping[str, Any]) -> None:
     command = Command(tmp_path)
     for after in moments:
-        assert command.stop(subprocess.Popen.kill, after) == (-signal.SIGKILL, "")
+        code, errors = command.stop(subprocess.Popen.kill, after)
+        assert code == -signal.SIGKILL
+        # Killed while the pool starts, Python's resource tracker removes its semaphores and says so.
+        assert all("resource_tracker" in line or "warnings.warn" in line for line in errors.splitlines()), errors
     time.sleep(1)  # by now all workers must have exited
     for folder in command.runs:
         if folder.exists():

@@ -142,6 +142,7 @@ def _record() -> list[Winner]:
     return read_winners((REPOSITORY / "results" / "tuning" / "winners.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_command(onebyone: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     words = ["tune", "--dataset", "digits", "--method", "finetune", "--classes-per-task", 1, "--jobs", 1]
     code, out, _ = onebyone(*words)

@@ -91,8 +91,6 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
         if recorded:
             yield rules.shapes_are_static, "shapes, memory full", options, "full"
         yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
-    for options in bounds(kind):
-        yield rules.situation_is_met, BACK, options, SITUATIONS[BACK]
 
 
 def _steps_and_state(options: dict[str, Any], recorded: bool) -> Iterator[tuple[Any, ...]]:
@@ -121,7 +119,7 @@ def _thorough_plan(subject: Method) -> Iterator[tuple[Any, ...]]:
         yield rules.the_state_is_all, "going on, same state_dict", options, "state_dict"
     for options in [*variations(kind)[1:], *joined(kind), *bounds(kind)]:
         yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
-    for options in combinations(kind):
+    for options in [*combinations(kind), *bounds(kind)]:
         yield rules.situation_is_met, BACK, options, SITUATIONS[BACK]
 
 
