@@ -1,15 +1,16 @@
 """What `OnlineClassifier(method="auto")` should choose: candidates at equal bytes, on small sets that need no network.
 
-A single pass, ten samples a step, one class at a time in a random order, and again with classes mixed; accuracy on a
-third that is held out, over seeds that draw the split, the order and the learner. Two questions:
+A single pass, ten samples per step, one class at a time in a random order, and again with mixed classes; accuracy on a
+held-out third, over seeds for the split, the order and the learner. Two questions:
 
-inputs    which method, by the kind of sample and the memory: sets of scikit-learn, some linear, others not
-encoders  which method with a network, for those who bring an encoder: one of ours that is trained, one of ours that is
-          frozen (random weights), and one that has learnt half of the digits before, frozen or trained on
+inputs    which method for which kind of sample and memory: sets of scikit-learn, some of them linear
+encoders  which method for a given encoder: a trained one, a frozen one with random weights, and one that was trained
+          on half of the digits before, frozen or trained further
 
     python benchmarks/auto.py [inputs encoders] [--seeds 3] [--sizes 1KB 4KB 16KB 64KB]
 
-Prints a table and writes it to results/auto.csv, with the spread over seeds. All on the CPU, in about ten minutes.
+Prints a table and writes it to results/auto.csv, with the standard deviation over seeds. Takes about ten minutes on a
+CPU.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ import argparse
 import csv
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from sklearn.model_selection import train_test_split
 from torch import nn
 
 from onebyone import OnlineClassifier, UsageError
+from onebyone.runs.results import summarize
 
 RESULTS = Path(__file__).parent.parent / "results" / "auto.csv"
 ORDERS = ("one by one", "mixed")
@@ -42,7 +43,7 @@ def images() -> Set:
 
 
 def inputs() -> Cases:
-    spread = {"n_samples": 3000, "noise": 0.2, "random_state": 0}
+    noisy = {"n_samples": 3000, "noise": 0.2, "random_state": 0}
     quantiles = {"n_samples": 3000, "n_features": 10, "n_classes": 4, "random_state": 0}
     clusters = {"n_samples": 3000, "n_informative": 10, "n_classes": 5, "n_clusters_per_class": 3, "random_state": 0}
     sets = {
@@ -51,8 +52,8 @@ def inputs() -> Cases:
         "iris": datasets.load_iris(return_X_y=True),
         "wine": datasets.load_wine(return_X_y=True),
         "breast cancer": datasets.load_breast_cancer(return_X_y=True),
-        "moons": datasets.make_moons(**spread),
-        "circles": datasets.make_circles(factor=0.3, **spread),
+        "moons": datasets.make_moons(**noisy),
+        "circles": datasets.make_circles(factor=0.3, **noisy),
         "quantiles": datasets.make_gaussian_quantiles(**quantiles),
         "clusters": datasets.make_classification(**clusters),
     }
@@ -73,7 +74,7 @@ def encoders() -> Cases:
 
 
 def pretrained(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> nn.Module:
-    """A small network that has learnt the first five digits in many passes, as networks have that are downloaded."""
+    """A small network that was trained on the first five digits for many epochs, like a downloaded network."""
     torch.manual_seed(0)
     known = y < 5
     views, labels = torch.from_numpy(x[known])[:, None] * (2 / 255) - 1, torch.from_numpy(y[known])
@@ -91,7 +92,7 @@ def pretrained(x: npt.NDArray[Any], y: npt.NDArray[Any]) -> nn.Module:
 def accuracy(clf: OnlineClassifier, data: Set, order: str, seed: int) -> float:
     """After a single pass over two thirds of the data."""
     x, test_x, y, test_y = train_test_split(*data, test_size=1 / 3, random_state=seed, stratify=data[1])
-    if order == "one by one":  # the split has shuffled them, and this keeps their order within a class
+    if order == "one by one":  # the split has shuffled the samples; a stable sort keeps this order within a class
         rank = np.random.default_rng(seed).permutation(y.max() + 1)
         x, y = (values[np.argsort(rank[y], kind="stable")] for values in (x, y))
     return clf.partial_fit(x, y).score(test_x, test_y)
@@ -117,11 +118,12 @@ def measure(part: str, sizes: Iterable[str], seeds: int) -> list[dict[str, Any]]
                         clf = OnlineClassifier(method, memory=size, random_state=seed, device="cpu", **parameters)
                         try:
                             found.append(accuracy(clf, data, order, seed))
-                        except UsageError:  # this method has no use for so little memory
+                        except UsageError:  # the memory is too small for this method
                             break
-                    print(f"{100 * fmean(found):>11.1f}" if found else f"{'-':>11}", end="", flush=True)
+                    value = summarize(found)
+                    print(f"{100 * value.mean:>11.1f}" if value else f"{'-':>11}", end="", flush=True)
                     row = {"part": part, "data": name, "order": order, "memory": size, "method": method}
-                    numbers = {"accuracy": round(fmean(found), 4), "std": round(pstdev(found), 4)} if found else {}
+                    numbers = {"accuracy": round(value.mean, 4), "std": round(value.std, 4)} if value else {}
                     rows.append(row | {"seeds": len(found), **numbers})
                 print()
     return rows

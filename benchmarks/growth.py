@@ -1,12 +1,12 @@
 """How the time of a step of ER grows with the memory, the number of classes and the batch.
 
 Memories are full before anything is measured. Blocks of steps of all sizes alternate, so that a busy machine slows all
-of them alike; a ratio is against the first size, the median over the rounds. With the batch, the replayed samples grow
-alike, and times are per incoming sample.
+of them equally. A ratio is to the first size, the median over the rounds. The number of replayed samples grows with
+the batch, and times are per incoming sample.
 
-One thread unless told otherwise: with more, a core that somebody else takes stalls every parallel region, and steps
-have been seen to take ten times as long. The share of the CPU time asked for that was got is printed; far below 100 %,
-the machine was busy and the times are not to be trusted.
+One thread by default: with more, a core that another program uses delays every parallel region, and steps
+can take ten times as long. The fraction of the requested CPU time that was available is printed; if it is far below
+100 %, the machine was busy and the times are not reliable.
 
     python benchmarks/growth.py [--networks conv resnet18] [--rounds 7] [--threads 1]
 """
@@ -25,7 +25,7 @@ from onebyone import Spec, create
 from onebyone.memory import Memory
 
 SHAPES = {"conv": (1, 8, 8), "resnet18": (3, 32, 32)}
-SECONDS = 0.25  # about what a block takes
+SECONDS = 0.25  # of a block, approximately
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def fill(memory: Memory, classes: int) -> None:
 
 
 def steps(network: str, size: Size) -> Callable[[int], float]:
-    """A learner of this size; called with a number of steps, it gives the seconds they took."""
+    """A function that takes a number of steps with a learner of this size, and returns the seconds."""
     spec = Spec(shape=SHAPES[network], num_classes=size.classes)
     learner = create("er", spec, encoder=network, memory_per_class=size.per_class, replay_size=size.batch)
     fill(learner.memory, size.classes)

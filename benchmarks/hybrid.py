@@ -1,13 +1,13 @@
-"""How `hybrid` should divide its bytes and how much its network should count, on held-out data.
+"""How `hybrid` should divide its bytes and weight its network, on held-out data.
 
     python benchmarks/hybrid.py --data-dir DIR [--dataset cifar100] [--classes-per-task 1] [--device cuda]
         [--memory 5 20 50 100] [--share 0.3 0.6 0.9] [--seed 0 1] [--set replay_size=28] [--out FILE]
 
-Its two parts learn as each would alone, so a network and statistics are trained once for a share of the bytes and asked
-once; all weights of the network and all ways it can answer are then tried on what they said. Networks go side by side
-on a GPU, statistics take large batches. M stands for the bytes of M samples a class. Always examined on the held-out
-tenth of the training set. Every accuracy is a row of a file; what is there is not done again. What is best is printed.
-`--samples` learns from fewer, to explore.
+Its two parts learn independently, so a network and statistics are trained and evaluated once per share of the bytes.
+All weights and readouts of the network are then tried on their scores. Networks are packed on a GPU, statistics use
+large batches. M stands for the bytes of M samples per class. Evaluation is always on the held-out tenth of the training
+set. Every accuracy is a row of a file, and existing rows are not computed again. The best settings are printed.
+`--samples` learns from fewer samples, to explore.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from onebyone import Dataset, class_incremental, engine, load
 from onebyone.engine.pack import Steps, pack
 from onebyone.methods.hybrid import Hybrid, HybridOptions
 from onebyone.options import parse
+from onebyone.runs.results import summarize
 
 RESULTS = Path(__file__).parent.parent / "results" / "hybrid" / "held-out.csv"
 READOUTS = "ncm", "head", "adjusted"
@@ -44,7 +44,7 @@ def main() -> None:
     parser.add_argument("--share", type=float, nargs="+", default=[0.3, 0.6, 0.9], help="of the statistics")
     parser.add_argument("--seed", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--set", nargs="+", default=[], metavar="NAME=VALUE", help="options of hybrid")
-    parser.add_argument("--samples", type=int, help="learn from about so many only")
+    parser.add_argument("--samples", type=int, help="learn from about this many samples only")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path, default=RESULTS, metavar="FILE")
     arguments = parser.parse_args()
@@ -84,7 +84,7 @@ def main() -> None:
 def learn(
     data: Dataset, arguments: argparse.Namespace, memory: int, share: float, seed: int
 ) -> Steps[list[dict[str, Any]]]:
-    """A row for every way to answer."""
+    """A row for every weight and readout."""
     texts = dict(text.split("=") for text in arguments.set)
     options = parse(HybridOptions, {**texts, "memory_per_class": str(memory), "statistics_share": str(share)})
     learner = Hybrid(options, data.spec, seed, arguments.device)
@@ -118,19 +118,18 @@ def best(rows: list[dict[str, Any]]) -> tuple[str, ...]:
     cells: dict[tuple[float, str, float], list[float]] = {}
     for row in rows:
         cells.setdefault((row["share"], row["readout"], row["weight"]), []).append(row["accuracy"])
-    order = sorted(cells, key=lambda cell: -fmean(cells[cell]))[:5]
-    return tuple(f"{fmean(cells[cell]):.2f} share {cell[0]} {cell[1]} weight {cell[2]};" for cell in order)
+    means = {cell: value.mean for cell, numbers in cells.items() if (value := summarize(numbers))}
+    order = sorted(means, key=lambda cell: -means[cell])[:5]
+    return tuple(f"{means[cell]:.2f} share {cell[0]} {cell[1]} weight {cell[2]};" for cell in order)
 
 
 def read(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
-    texts, whole = ("dataset", "options", "readout"), ("classes_per_task", "M", "seed", "samples", "bytes", "kept")
+    texts, integers = ("dataset", "options", "readout"), ("classes_per_task", "M", "seed", "samples", "bytes", "kept")
+    kinds = dict.fromkeys(texts, str) | dict.fromkeys(integers, int)
     with path.open(newline="") as file:
-        return [
-            {name: text if name in texts else int(text) if name in whole else float(text) for name, text in row.items()}
-            for row in csv.DictReader(file)
-        ]
+        return [{name: kinds.get(name, float)(text) for name, text in row.items()} for row in csv.DictReader(file)]
 
 
 def write(rows: list[dict[str, Any]], path: Path) -> None:

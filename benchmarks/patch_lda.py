@@ -1,11 +1,11 @@
-"""What `patch-lda` reaches with the bytes of the paper's memories, what it costs, and what each part of it brings.
+"""Accuracy of `patch-lda` with the bytes of the paper's memories, its cost, and an ablation.
 
     python benchmarks/patch_lda.py accuracy --data-dir DIR [--dataset cifar100] [--memory 5 20] [--seeds 5] [--jobs 8]
     python benchmarks/patch_lda.py orders   --data-dir DIR [--memory 100] [--orders 10]
     python benchmarks/patch_lda.py ablation --data-dir DIR [--memory 20] [--seeds 3]
     python benchmarks/patch_lda.py speed    [--memory 5 20 50 100] [--threads 2]
 
-M stands for the bytes of M images a class. Accuracies are on a held-out tenth of the training set; `accuracy --test`
+M stands for the bytes of M images per class. Accuracies are on a held-out tenth of the training set; `accuracy --test`
 takes the test set instead, for the last run, with everything chosen before. Every run is a row of a table in
 results/statistics: held-out.csv or test.csv, orders.csv, ablation.csv. `--jobs` are processes of one thread each.
 Statistics do not depend on the size of batches, and large ones are faster, so batches have 500 samples here.
@@ -21,7 +21,6 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import torch
@@ -31,10 +30,11 @@ from onebyone import Dataset, Spec, class_incremental, create, load
 from onebyone.engine import measure_cost
 from onebyone.evaluation import metrics
 from onebyone.evaluation.metrics import accuracy_matrix
-from onebyone.memory import Moments
+from onebyone.memory import KeptSample, Moments
 from onebyone.methods.patch_lda import PatchLDA, PatchLDAOptions
 from onebyone.nets import Patches, patches
 from onebyone.options import parse
+from onebyone.runs.results import summarize
 
 RESULTS = Path(__file__).parent.parent / "results" / "statistics"
 BATCH = 500
@@ -57,7 +57,7 @@ def data(dataset: str, folder: Path | None, test: bool = False) -> Dataset:
 
 
 def final_accuracy(learner: PatchLDA, found: Dataset, order: int) -> float:
-    """In percent, after one pass over classes one at a time: by label for order 0, else in an order of that seed."""
+    """In percent, after one pass over classes one at a time: by label for order 0, else random by that seed."""
     stream = class_incremental(
         found.train_y, found.num_classes, order="random" if order else "label", batch_size=BATCH, seed=order
     )
@@ -68,7 +68,7 @@ def final_accuracy(learner: PatchLDA, found: Dataset, order: int) -> float:
 
 @torch.no_grad()
 def accurate(dataset: str, folder: Path, test: bool, options: dict[str, str], job: tuple[int, int, int]) -> Row:
-    """Examined after every task, as a run is; filters never change, so features of the test set are computed once."""
+    """Evaluated after every task, as a run is. Filters never change, so features of the test set are computed once."""
     memory, classes_per_task, seed = job
     found = data(dataset, folder, test)
     learner = make(found.spec, memory, options, seed)
@@ -107,26 +107,33 @@ def ordered(dataset: str, folder: Path, options: dict[str, str], job: tuple[int,
     return {"dataset": dataset, "M": memory, "order": order, "accuracy": round(accuracy, 2)}
 
 
-class NoWhitening(Patches):
-    def fit(self, generator: torch.Generator) -> None:
+class Variant(Patches):
+    def fit(self, seed: int) -> None:
+        self.compute(torch.Generator().manual_seed(seed))  # not shared with the others
+
+
+class NoWhitening(Variant):
+    def compute(self, generator: torch.Generator) -> None:
+        super().compute(generator)
+        generator.manual_seed(generator.initial_seed())
         described = self.typical(generator)
         unit = described.square().mean().sqrt()
         self.filters.copy_(patches.clusters(described, self.count) * (described / unit).norm(dim=1).mean() / unit)
 
 
-class NoGathering(Patches):
-    def fit(self, generator: torch.Generator) -> None:
+class NoGathering(Variant):
+    def compute(self, generator: torch.Generator) -> None:
         before, patches.ROUNDS = patches.ROUNDS, 0
-        super().fit(generator)
+        super().compute(generator)
         patches.ROUNDS = before
 
 
-class NoLeaves(Patches):
-    """Filters from noise: directions that nothing prefers."""
+class NoLeaves(Variant):
+    """Filters from noise: random directions."""
 
-    def fit(self, generator: torch.Generator) -> None:
+    def compute(self, generator: torch.Generator) -> None:
         before, patches.dead_leaves = patches.dead_leaves, noise
-        super().fit(generator)
+        super().compute(generator)
         patches.dead_leaves = before
 
 
@@ -134,8 +141,8 @@ def noise(count: int, channels: int, side: int, generator: torch.Generator) -> T
     return torch.randn(count, channels, side, side, generator=generator)
 
 
-class NoContrast(Patches):
-    """Patches in units of their image instead of their own."""
+class NoContrast(Variant):
+    """Contrast normalised per image instead of per patch."""
 
     def described(self, x: Tensor) -> Tensor:
         x = x - x.mean((1, 2, 3), keepdim=True)
@@ -143,7 +150,7 @@ class NoContrast(Patches):
         return nn.functional.conv2d(x, self.components, stride=(self.stride, 1))
 
 
-class OneSide(Patches):
+class OneSide(Variant):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.width //= 2
@@ -152,19 +159,19 @@ class OneSide(Patches):
         return super().pooled(x).unflatten(1, (-1, 2, self.count))[:, :, 0].flatten(1)
 
 
-class WholeImage(Patches):
+class WholeImage(Variant):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.width //= self.pooling.shape[1]
         self.pooling = self.pooling.mean(1, keepdim=True)
 
 
-class NoMirror(Patches):
+class NoMirror(Variant):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments, mirrored=False)
 
 
-class NoRoot(Patches):
+class NoRoot(Variant):
     def pooled(self, x: Tensor) -> Tensor:
         return super().pooled(x).square()
 
@@ -174,28 +181,31 @@ class Means(Moments):
 
     def __init__(self, width: int, num_classes: int) -> None:
         super().__init__(width, num_classes)
-        del self.covariance_codes, self.covariance_exponents
+        self.products = self.products[:0]
 
-    def add_squares(self, rows: Tensor, share: Tensor) -> None:
+    def add_products(self, rows: Tensor, others: Tensor) -> None:
+        pass
+
+    def measure(self, keys: object = None) -> None:
         pass
 
 
 class NearestMean(PatchLDA):
-    def parts(self, filters: int) -> tuple[Any, Moments]:
-        extractor, _ = super().parts(filters)
-        return extractor, Means(extractor.width, self.spec.num_classes)
+    def parts(self, filters: int, raw: bool = True) -> tuple[Any, Moments, KeptSample]:
+        extractor, _, kept = super().parts(filters, raw)
+        return extractor, Means(extractor.width, self.spec.num_classes), kept
 
-    def solve(self) -> tuple[Tensor, Tensor]:
+    def readout(self) -> Callable[[Tensor], Tensor]:
         means = self.moments.means()
-        return means.T, -means.square().sum(1) / 2
+        return lambda features: features.double() @ means.T - means.square().sum(1) / 2
 
 
 def with_patches(kind: type[Patches]) -> type[PatchLDA]:
     class Ablated(PatchLDA):
-        def parts(self, filters: int) -> tuple[Any, Moments]:
-            whole, _ = super().parts(filters)
-            extractor = kind(self.spec.shape, filters, whole.patch, whole.stride, whole.threshold)
-            return extractor, Moments(extractor.width, self.spec.num_classes)
+        def parts(self, filters: int, raw: bool = True) -> tuple[Any, Moments, KeptSample]:
+            complete, moments, kept = super().parts(filters, raw)
+            assert isinstance(complete, Patches)
+            return kind(self.spec.shape, filters, complete.patch, complete.stride, complete.threshold), moments, kept
 
     return Ablated
 
@@ -234,8 +244,8 @@ def ablated(dataset: str, folder: Path, job: tuple[int, str, int]) -> Row:
     }
 
 
-def spread(work: Callable[[Any], Row], jobs: Iterable[Any], arguments: argparse.Namespace, table: str) -> list[Row]:
-    """Do all jobs in processes of one thread each, and note every row as it comes."""
+def run_all(work: Callable[[Any], Row], jobs: Iterable[Any], arguments: argparse.Namespace, table: str) -> list[Row]:
+    """Do all jobs in processes of one thread each, and write every row when it is finished."""
     rows = []
     with ProcessPoolExecutor(
         arguments.jobs, get_context("spawn"), initializer=torch.set_num_threads, initargs=(1,)
@@ -259,7 +269,7 @@ def note(row: Row, name: str) -> None:
 
 
 def speed(memory: int, batch: int, arguments: argparse.Namespace) -> None:
-    """The data set's shapes, filled with noise: time does not depend on what is seen."""
+    """The data set's shapes, filled with noise: the time does not depend on the values."""
     spec = Spec((3, 32, 32), 100 if arguments.dataset == "cifar100" else 10)
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (batch, *spec.shape), dtype=torch.uint8, generator=generator)
@@ -278,8 +288,8 @@ def speed(memory: int, batch: int, arguments: argparse.Namespace) -> None:
     own, er = measure_cost(learner, batch).flops, measure_cost(create("er", spec)).flops
     print(
         f"M = {memory:3}, batches of {batch}: {learner.extractor.width} features, at best "
-        f"{batch / min(times):,.0f} images a second ({got:.0%} of the CPU asked for), solving {1000 * solved:.0f} ms, "
-        f"{own / 1e6:.1f} MFLOP a sample, {own / er:.1%} of ER's",
+        f"{batch / min(times):,.0f} images per second ({got:.0%} of the CPU time), solving {1000 * solved:.0f} ms, "
+        f"{own / 1e6:.1f} MFLOP per sample, {own / er:.1%} of ER's",
         flush=True,
     )
 
@@ -312,31 +322,35 @@ def main() -> None:
         case "accuracy":
             jobs = [(m, s, seed) for m in reversed(memories) for s in arguments.classes_per_task for seed in seeds]
             work = partial(accurate, dataset, folder, arguments.test, options)
-            rows = spread(work, jobs, arguments, "test" if arguments.test else "held-out")
+            rows = run_all(work, jobs, arguments, "test" if arguments.test else "held-out")
             for m in memories:
                 for s in arguments.classes_per_task:
                     found = [row for row in rows if (row["M"], row["classes_per_task"]) == (m, s)]
-                    accuracy, forgetting = (fmean(row[name] for row in found) for name in ("accuracy", "forgetting"))
-                    print(f"| {dataset} | M = {m} | {s} a task | {accuracy:.1f} | forgetting {forgetting:.1f} |")
+                    accuracy, forgetting = (
+                        summarize(row[name] for row in found) for name in ("accuracy", "forgetting")
+                    )
+                    print(f"| {dataset} | M = {m} | {s} per task | {accuracy} | forgetting {forgetting} |")
         case "orders":
             jobs = [(m, order) for m in memories for order in range(1, arguments.orders + 1)]
-            rows = spread(partial(ordered, dataset, folder, options), jobs, arguments, "orders")
+            rows = run_all(partial(ordered, dataset, folder, options), jobs, arguments, "orders")
             for m in memories:
                 found = [row["accuracy"] for row in rows if row["M"] == m]
                 print(f"M = {m}: {len(found)} orders, {min(found)} to {max(found)}: {max(found) - min(found):.2f}")
         case "ablation":
             jobs = [(m, removed, seed) for m in memories for removed in ABLATIONS for seed in seeds]
-            rows = spread(partial(ablated, dataset, folder), jobs, arguments, "ablation")
+            rows = run_all(partial(ablated, dataset, folder), jobs, arguments, "ablation")
             for m in memories:
                 print(f"| removed ({dataset}, M = {m}) | features | accuracy | cost in points |\n|---|---|---|---|")
                 of = {
                     removed: [row for row in rows if (row["M"], row["removed"]) == (m, removed)]
                     for removed in ABLATIONS
                 }
-                accuracy = {removed: fmean(row["accuracy"] for row in found) for removed, found in of.items()}
+                accuracy = {removed: summarize(row["accuracy"] for row in found) for removed, found in of.items()}
+                complete = accuracy["nothing"]
                 for removed, reached in accuracy.items():
-                    cost = accuracy["nothing"] - reached
-                    print(f"| {removed} | {of[removed][0]['features']} | {reached:.1f} | {cost:.1f} |")
+                    if complete and reached:
+                        cost = complete.mean - reached.mean
+                        print(f"| {removed} | {of[removed][0]['features']} | {reached} | {cost:.1f} |")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Golden results: the final accuracy of every method on one short run, so that no change moves one unnoticed.
+"""Golden results: the final accuracy of every method on one short run, so that no change alters one unnoticed.
 
-A test fails where one has moved by more than two points. If that is meant, `python tests/golden.py` writes the new ones
-and prints the line that CHANGELOG.md has to hold from then on; without it another test fails.
+A test fails if one changes by more than two points. If that is intended, `python tests/golden.py` writes the new ones
+and prints the line that CHANGELOG.md must then contain; without it another test fails.
 
-The runs of networks are in double precision. In single precision the order in which a CPU adds is enough to move a
-method by five points in 140 steps; in double, even a learning rate that is larger by 1e-14 moves none.
+The runs of networks are in double precision. In single precision, the order of additions on a CPU can change a
+method by five points in 140 steps; in double precision, a learning rate larger by 1e-14 changes none.
 """
 
 import json
@@ -17,6 +17,8 @@ import torch
 
 from onebyone import create, load, methods, streams
 from onebyone.methods import Options, method
+
+SAME = {"lda": "patch-lda"}  # without an encoder, one is the other
 
 FILE = Path(__file__).with_name("golden.json")
 
@@ -47,6 +49,6 @@ def line(golden: Mapping[str, float]) -> str:
 
 
 if __name__ == "__main__":
-    golden = {name: round(accuracy(name), 2) for name in methods()}
+    golden = {name: round(accuracy(name), 2) for name in methods() if name not in SAME}
     FILE.write_text(json.dumps(golden, indent=2) + "\n")
     print(f'written. Say in CHANGELOG.md why they changed, with the words "{line(golden)}"')

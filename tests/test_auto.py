@@ -15,9 +15,10 @@ from torch import nn
 
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError
 from onebyone.estimator import building
-from onebyone.estimator.persistence import checksum
-from onebyone.methods import ENOUGH, choose
+from onebyone.methods import choose
+from onebyone.methods.choice import MAX_IMAGE_BYTES, MAX_VECTOR_BYTES
 from onebyone.nets import Patches
+from onebyone.tensors import digest
 
 
 def one_by_one(clf: OnlineClassifier, digits: Dataset) -> OnlineClassifier:
@@ -67,11 +68,14 @@ def test_the_choice_depends_on_the_number_of_classes() -> None:
 
 
 @pytest.mark.slow
-def test_statistics_are_limited_by_memory_and_by_8_mb(digits: Dataset) -> None:
-    for memory, most in (("12800B", 12_800), (200, 12_800), ("1GB", ENOUGH)):
+def test_statistics_are_limited_by_memory_and_by_the_time_of_a_step(digits: Dataset) -> None:
+    for memory, most in (("12800B", 12_800), (200, 12_800), ("1GB", MAX_IMAGE_BYTES)):
         clf = OnlineClassifier(memory=memory).partial_fit(digits.train_x[:20], digits.train_y[:20])
         assert clf._state is not None
         assert 0.75 * most < clf._state.learner.memory_bytes <= most
+    clf = OnlineClassifier(memory="1GB").partial_fit(np.eye(2, 3000, dtype=np.float32), [0, 1])
+    assert clf._state is not None
+    assert 0.95 * MAX_VECTOR_BYTES < clf._state.learner.memory_bytes <= MAX_VECTOR_BYTES
     with pytest.raises(UsageError, match="it must be at least"):
         OnlineClassifier("patch-lda", memory="1KB").partial_fit(np.zeros((2, 2000)), [0, 1])
 
@@ -86,7 +90,7 @@ def test_auto_beats_ccp_and_is_calibrated(digits: Dataset) -> None:
     assert log_loss(truth, chances) < log_loss(truth, ccp.predict_proba(digits.test_x)) / 2
 
 
-def test_statistics_predict_before_their_first_samples_are_complete(digits: Dataset) -> None:
+def test_statistics_predict_from_the_first_sample_on(digits: Dataset) -> None:
     clf = OnlineClassifier()
     for count in range(1, 30):
         clf.partial_fit(digits.train_x[count : count + 1], [int(digits.train_y[count])])
@@ -141,7 +145,7 @@ def rewritten(path: Path, change: Any) -> None:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     change(description)
     text = json.dumps(description)
-    path.write_bytes(safetensors.save(tensors, {"onebyone": text, "sha256": checksum(text, tensors)}))
+    path.write_bytes(safetensors.save(tensors, {"onebyone": text, "sha256": digest(tensors, text)}))
 
 
 def test_a_file_continues_with_the_method_that_was_chosen(
@@ -151,7 +155,7 @@ def test_a_file_continues_with_the_method_that_was_chosen(
     clf = OnlineClassifier(memory=200).partial_fit(digits.train_x[:300], digits.train_y[:300])
     clf.save(tmp_path / "file")
     monkeypatch.setattr(building, "choose", lambda *_, **__: "er")
-    monkeypatch.setattr(building, "ENOUGH", 100)
+    monkeypatch.setattr(building, "auto_budget", lambda *_: 100)
     other = OnlineClassifier.load(tmp_path / "file")
     assert (other.method, other.method_) == ("auto", "patch-lda")
     for each in (clf, other):

@@ -1,4 +1,4 @@
-"""DER++: stored logits, and the loss that holds replayed samples to them."""
+"""DER++: stored logits, and the loss that compares replayed samples with them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -36,7 +36,7 @@ def test_loss(halfway: Callable[..., Any], step: Callable[..., None], options: d
     step(learner, LABELS, look)
 
 
-def test_missing_rows_are_held_to_nothing(few: Dataset, step: Callable[..., None]) -> None:
+def test_missing_rows_have_no_loss(few: Dataset, step: Callable[..., None]) -> None:
     learner = create("der++", few.spec)
 
     def look(loss: Tensor, incoming: Encoded, *drawn: Encoded) -> None:
@@ -48,7 +48,7 @@ def test_missing_rows_are_held_to_nothing(few: Dataset, step: Callable[..., None
 def test_stored_logits_are_those_of_the_augmented_view_before_the_step(
     halfway: Callable[..., Any], step: Callable[..., None]
 ) -> None:
-    learner: DERpp = halfway("der++", memory_per_class=6)  # with room for all
+    learner: DERpp = halfway("der++", memory_per_class=6)  # with a memory for all samples
     logits = []
 
     def look(loss: Tensor, incoming: Encoded, *drawn: Encoded) -> None:

@@ -14,7 +14,8 @@ from torch import Tensor
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create
 from onebyone.engine.static import blank_batch, shapes_only
 from onebyone.methods import grown
-from onebyone.methods.hybrid import TEMPERATURE, Hybrid
+from onebyone.methods.hybrid import Hybrid
+from onebyone.methods.replay_learner import COSINES
 from onebyone.runs import RunConfig, run
 from onebyone.testing.watch import NoValueReads
 
@@ -55,7 +56,7 @@ def test_a_budget_is_used_and_never_exceeded(spec: Spec, share: float, policy: s
         budget = memory * spec.num_classes * spec.sample_bytes
         learner = make(spec, budget=budget, statistics_share=share, memory_policy=policy)
         assert learner.memory_bytes <= budget
-        assert learner.memory_bytes > 0.85 * budget  # the rest is less than a filter, or than a sample
+        assert learner.memory_bytes > 0.8 * budget  # the rest is less than a filter, or than a sample
         assert abs(learner.network.memory_bytes - (1 - share) * budget) < 0.05 * budget + 8 * spec.num_classes
 
 
@@ -133,7 +134,7 @@ def test_with_no_weight_the_statistics_answer_and_with_all_of_it_the_network(dig
         assert torch.equal(network.predict(digits.test_x), network.network.predict(digits.test_x))
 
 
-@pytest.mark.parametrize(("readout", "temperature"), [("ncm", TEMPERATURE), ("head", 1.0), ("adjusted", 1.0)])
+@pytest.mark.parametrize(("readout", "temperature"), [("ncm", COSINES), ("head", 1.0), ("adjusted", 1.0)])
 def test_probabilities_are_multiplied(digits: Dataset, readout: str, temperature: float) -> None:
     """Those of the statistics, and those of the network to the power of its weight."""
     learner = learn(make(digits.spec, readout=readout, network_weight=0.7), digits.train_x[:400], digits.train_y[:400])
@@ -145,7 +146,7 @@ def test_probabilities_are_multiplied(digits: Dataset, readout: str, temperature
 
 
 def test_how_frequent_a_class_is_counts_once(digits: Dataset) -> None:
-    """Two classes of the same kind, one thirty times as frequent: an adjusted network leaves that to statistics."""
+    """Two classes of the same kind, one thirty times as frequent: only the head of a network counts that."""
     generator = torch.Generator().manual_seed(0)
     y = (torch.rand(900, generator=generator) < 30 / 31).long()
     x = digits.train_x[torch.randint(len(digits.train_x), (900,), generator=generator)]
@@ -155,7 +156,7 @@ def test_how_frequent_a_class_is_counts_once(digits: Dataset) -> None:
         scores = learner.scores(digits.test_x)
         odds[readout] = float((scores[:, 1] - scores[:, 0]).median())
     assert odds["adjusted"] < odds["head"]
-    assert odds["adjusted"] == pytest.approx(float((y.sum() / (1 - y).sum()).log()), abs=1.5)
+    assert odds["adjusted"] == pytest.approx(0, abs=1.5)
 
 
 def test_a_class_without_a_sample_is_left_to_the_statistics(few: Dataset) -> None:
@@ -166,7 +167,7 @@ def test_a_class_without_a_sample_is_left_to_the_statistics(few: Dataset) -> Non
     assert scores.isfinite().all()
     gone = ~network[0].isfinite()
     moved = scores[:, gone] - learner.statistics.scores(few.test_x)[:, gone]
-    expected = network[:, ~gone].mean(1, keepdim=True).double() / TEMPERATURE
+    expected = network[:, ~gone].mean(1, keepdim=True).double() / COSINES
     torch.testing.assert_close(moved, expected.expand_as(moved), rtol=1e-5, atol=1e-5)
 
 
@@ -280,7 +281,7 @@ def test_fit_shows_the_network_a_sample_as_often_as_asked_and_the_statistics_onc
     learner: Hybrid = clf._state.learner  # type: ignore[union-attr,assignment]
     assert int(learner.network.steps) == 3 * 30  # of 10 samples
     assert int(learner.network.counts.sum()) == 300
-    assert int(learner.statistics.moments.counts.sum()) == clf.n_samples_seen_ == 300
+    assert int(learner.statistics.moments.weights.sum()) == clf.n_samples_seen_ == 300
 
 
 @pytest.mark.slow

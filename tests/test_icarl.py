@@ -35,7 +35,7 @@ def test_before_the_first_boundary_nothing_is_replayed(halfway: Callable[..., An
     step(learner, LABELS, look)
 
 
-def test_after_it_classes_of_earlier_tasks_are_held_to_what_the_teacher_says(
+def test_after_it_earlier_classes_are_distilled_from_the_teacher(
     halfway: Callable[..., Any], samples: Callable[..., Any], step: Callable[..., None]
 ) -> None:
     learner: ICaRL = halfway("icarl", incoming_weight=0.5, replay_weight=2.0)
@@ -56,7 +56,7 @@ def test_after_it_classes_of_earlier_tasks_are_held_to_what_the_teacher_says(
     step(learner, LABELS, look)
 
 
-def test_the_teacher_is_the_student_at_the_boundary_and_frozen(
+def test_the_teacher_is_a_frozen_copy_made_at_the_boundary(
     halfway: Callable[..., Any], few: Dataset, samples: Callable[..., Any]
 ) -> None:
     learner: ICaRL = halfway("icarl")
@@ -66,7 +66,7 @@ def test_the_teacher_is_the_student_at_the_boundary_and_frozen(
     assert torch.equal(learner.teacher(view), student.eval()(view))
     student.train()
     frozen = {name: tensor.clone() for name, tensor in learner.teacher.state_dict().items()}
-    for _ in range(3):  # asking and learning in turn must not wake it
+    for _ in range(3):  # predicting and learning in turn must not put it into training mode
         learner.observe(*samples(LABELS))
         learner.scores(few.test_x)
     assert learner.training

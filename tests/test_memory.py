@@ -1,4 +1,4 @@
-"""The memory and its policies. Samples are their own number, counted from 1, so that one sees where each of them is."""
+"""The memory and its policies. The value of a sample is its number, from 1, so that each can be recognised."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -56,10 +56,10 @@ def test_reservoir_against_algorithm_r(capacity: int, sizes: list[int], seed: in
 
 
 @given(capacities, st.lists(st.integers(0, CLASSES - 1), max_size=40), st.integers(0, 2**32 - 1), st.data())
-def test_balanced_one_by_one(capacity: int, labels: list[int], seed: int, data: st.DataObject) -> None:
-    """A full memory and the newcomer: the largest class (the first of equals) gives up its lowest key.
+def test_balanced_one_sample_at_a_time(capacity: int, labels: list[int], seed: int, data: st.DataObject) -> None:
+    """A full memory and a new sample: the largest class (the first of equals) loses its lowest key.
 
-    Of equals with one row each, not that of the newcomer.
+    Among classes with one row each, not the class of the new sample.
     """
     memory, generator = make("balanced", capacity), torch.Generator().manual_seed(seed)
     same = torch.Generator().manual_seed(seed)
@@ -82,7 +82,7 @@ def test_balanced_one_by_one(capacity: int, labels: list[int], seed: int, data: 
         kept_labels = [labels[number - 1] for number in expected]
         assert memory.y[: len(expected)].tolist() == kept_labels
         assert memory.get_buffer("held").tolist() == [kept_labels.count(label) for label in range(CLASSES)]
-    # Whatever came and went, and came back: what is left of a class is its highest keys, if it never lost them all.
+    # A class keeps its highest keys, unless it lost all of them in between.
     for label in range(CLASSES if len(set(labels)) <= capacity else 0):
         shown = sorted((n + 1 for n, own in enumerate(labels) if own == label), key=lambda n: -keys[n - 1])
         kept = [number for number in expected if labels[number - 1] == label]
@@ -110,7 +110,7 @@ def test_reservoir_keeps_every_sample_equally_often() -> None:
 
 @pytest.mark.slow
 def test_balanced_shares_evenly_and_keeps_a_fair_sample_of_each_class() -> None:
-    """With a class that comes back: its samples of both visits are kept equally often."""
+    """With a class that returns: its samples of both periods are kept equally often."""
     labels = [0] * 12 + [2] * 9 + [3] * 9 + [0] * 6
     kept, runs = torch.zeros(len(labels) + 1), 1000
     generator = torch.Generator().manual_seed(0)
@@ -128,7 +128,7 @@ def test_balanced_shares_evenly_and_keeps_a_fair_sample_of_each_class() -> None:
 
 @policies
 @given(capacities, st.lists(st.lists(st.integers(0, CLASSES - 1), min_size=1, max_size=9), max_size=6))
-def test_further_fields_travel_with_their_rows(policy: str, capacity: int, batches: list[list[int]]) -> None:
+def test_extra_fields_stay_with_their_rows(policy: str, capacity: int, batches: list[list[int]]) -> None:
     memory, generator = make(policy, capacity, logits=3), torch.Generator().manual_seed(0)
     for batch in batches:
         number = memory.seen + torch.arange(1, len(batch) + 1)
@@ -147,7 +147,7 @@ def test_further_fields_travel_with_their_rows(policy: str, capacity: int, batch
 @pytest.mark.parametrize("wanted", [None, lambda y: y == 1, lambda y: y < 0], ids=["all", "one class", "none"])
 @policies
 def test_sample(policy: str, wanted: Callable[[Tensor], Tensor] | None, offered: int, count: int) -> None:
-    """Different rows, only allowed ones, as many as there are; the rest is blank and weighs nothing."""
+    """Different rows, only allowed ones, as many as there are; the rest is blank and has weight zero."""
     memory, generator = make(policy, 8), torch.Generator().manual_seed(count)
     labels = [number % 3 for number in range(offered)]
     if labels:
@@ -200,7 +200,7 @@ def test_bytes(memory: Memory, expected: int) -> None:
 
 @policies
 @pytest.mark.parametrize("capacity", [0, -1])
-def test_a_memory_for_nothing_is_refused(policy: str, capacity: int) -> None:
+def test_a_memory_without_capacity_is_refused(policy: str, capacity: int) -> None:
     with pytest.raises(UsageError, match=f"a memory of {capacity} samples was asked for; it must hold at least 1"):
         make(policy, capacity)
 
@@ -208,3 +208,61 @@ def test_a_memory_for_nothing_is_refused(policy: str, capacity: int) -> None:
 def test_unknown_policy() -> None:
     with pytest.raises(UsageError, match="unknown memory policy 'reservor'; did you mean 'reservoir'"):
         make("reservor", 5)
+
+
+@pytest.mark.parametrize("policy", ["reservoir", "balanced"])
+@given(data=st.data())
+def test_removed_samples_are_gone_and_later_ones_take_their_rows(policy: str, data: st.DataObject) -> None:
+    """Against a list: offers, removals of samples and of classes in any order."""
+    capacity, generator, number = data.draw(st.integers(1, 8)), torch.Generator().manual_seed(0), 0
+    memory = create(policy, capacity, (1,), torch.int64, 3, {"extra": 3})
+    offered: dict[int, int] = {}  # number -> label of all that were offered and not removed
+    for action in data.draw(st.lists(st.sampled_from(["add", "remove", "class", "relabel"]), min_size=1, max_size=12)):
+        if action == "add":
+            y = torch.tensor(data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=6)))
+            x = torch.arange(number, number + len(y))[:, None]
+            memory.add(x, y, generator, extra=x.expand(-1, 3).float())
+            offered |= dict(zip(x[:, 0].tolist(), y.tolist(), strict=True))
+            number += len(y)
+        elif action == "remove" and offered:
+            gone = data.draw(st.lists(st.sampled_from(sorted(offered)), min_size=1, unique=True))
+            x, y = torch.tensor(gone)[:, None], torch.tensor([offered.pop(each) for each in gone])
+            memory.remove(memory.find(x, y), len(gone))
+        elif action == "class":
+            members = [each for each, label in offered.items() if label == 1]
+            memory.forget_class(1, len(members))
+            for each in members:
+                del offered[each]
+        else:
+            memory.relabel(0, 2)
+            offered = {each: 2 if label == 0 else label for each, label in offered.items()}
+        filled = memory.filled
+        kept = dict(zip(memory.x[:-1][filled, 0].tolist(), memory.y[:-1][filled].tolist(), strict=True))
+        assert kept.items() <= offered.items()
+        assert len(kept) == int(filled.sum())
+        assert (memory.get_buffer("extra")[:-1][filled, 0] == memory.x[:-1][filled, 0]).all()
+        assert filled.tolist() == sorted(filled.tolist(), reverse=True)
+        if policy == "balanced":
+            assert memory.get_buffer("held").tolist() == [list(kept.values()).count(label) for label in range(3)]
+    # A memory that was full is filled again by samples that the policy keeps.
+    before = int(memory.filled.sum())
+    for _ in range(100):
+        memory.add(torch.full((10, 1), -1), torch.arange(10) % 3, generator, extra=torch.zeros(10, 3))
+    assert memory.filled.all() or policy == "reservoir"
+    assert memory.filled.sum() > min(before, capacity - 1)
+
+
+def test_a_reservoir_stays_uniform_after_a_removal() -> None:
+    """Half of the first samples are removed; what is left and what comes later is kept equally often."""
+    kept = torch.zeros(400)
+    for seed in range(300):
+        generator = torch.Generator().manual_seed(seed)
+        memory = Reservoir(40, (1,), torch.int64)
+        x = torch.arange(400)[:, None]
+        memory.add(x[:200], torch.arange(200) % 2, generator)
+        memory.forget_class(1, 100)
+        memory.add(x[200:], torch.zeros(200, dtype=torch.int64), generator)
+        kept[memory.x[:-1][memory.filled, 0]] += 1
+    assert kept[1:200:2].sum() == 0
+    early, late = kept[:200:2].mean(), kept[200:].mean()
+    assert abs(early / late - 1) < 0.15

@@ -1,4 +1,4 @@
-"""MIR: what is replayed is what a step on the incoming samples alone would harm most."""
+"""MIR: the replayed samples are those whose loss a step on the incoming samples would raise most."""
 
 from collections.abc import Callable
 from copy import deepcopy
@@ -18,14 +18,14 @@ LABELS = [4, 0, 4, 5, 1]
 @pytest.mark.parametrize("candidates", [3, 12, 50])
 @pytest.mark.parametrize("replay_from", ["all", "others"])
 @pytest.mark.parametrize("memory_per_class", [2, 8], ids=["full", "half-full"])
-def test_the_most_harmed_are_replayed(
+def test_samples_with_the_largest_increase_of_loss_are_replayed(
     halfway: Callable[..., Any],
     samples: Callable[..., Any],
     memory_per_class: int,
     replay_from: str,
     candidates: int,
 ) -> None:
-    """Against a copy of the network that really takes the step; BatchNorm in training mode, plain views."""
+    """Against a copy of the network that takes the step; BatchNorm in training mode, no augmentation."""
     learner: MIR = halfway(
         "mir",
         memory_per_class=memory_per_class,
@@ -71,8 +71,8 @@ def test_an_empty_memory_replays_nothing(few: Dataset) -> None:
 
 
 @pytest.mark.parametrize("encoder", ["mlp", "scaled-mlp"])
-def test_a_step_that_changes_nothing_harms_nothing(encoder: str) -> None:
-    """Also where an encoder scales by what it has seen: one look at the candidates must not change the next."""
+def test_a_step_without_change_increases_no_loss(encoder: str) -> None:
+    """Also with an encoder that updates statistics: evaluating candidates must not change them."""
     learner = create("mir", Spec((20,), 4, torch.float32), encoder=encoder, learning_rate=1e-30)
     assert isinstance(learner, MIR)
     x = torch.randn(40, 20, generator=torch.Generator().manual_seed(0)) + torch.arange(40)[:, None]

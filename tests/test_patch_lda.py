@@ -4,61 +4,17 @@ import pickle
 from collections.abc import Callable
 from copy import deepcopy
 
-import numpy as np
 import pytest
 import torch
-from sklearn.covariance import oas
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from made_statistics import VECTORS, filters_of, learn, make, vectors
 from onebyone import Dataset, Spec, UsageError, create
 from onebyone.data import CropFlip
 from onebyone.engine import measure_cost
 from onebyone.engine.static import capture_problem
-from onebyone.methods.patch_lda import PatchLDA, oracle_shrinkage
-from onebyone.nets import Directions
+from onebyone.methods.patch_lda import PatchLDA
 from onebyone.runs.config import RunConfig
 from onebyone.runs.run import run
-
-
-@pytest.mark.parametrize("solver", ["lsqr", "eigen"])
-@pytest.mark.parametrize("shrinkage", [1e-3, 0.3])
-def test_scores_are_those_of_scikit_learn(digits: Dataset, solver: str, shrinkage: float) -> None:
-    learner = learn(make(digits.spec, shrinkage=shrinkage, budget=20_000), digits.train_x, digits.train_y, 10)
-    reference = LinearDiscriminantAnalysis(solver=solver, shrinkage=shrinkage)
-    reference.fit(learner.features(digits.train_x).double().numpy(), digits.train_y.numpy())
-    expected = reference.decision_function(learner.features(digits.test_x).double().numpy())
-    scores = learner.scores(digits.test_x).numpy()
-    if solver == "eigen":  # whose scores are the same up to a number for each sample
-        scores, expected = scores - scores.mean(1, keepdims=True), expected - expected.mean(1, keepdims=True)
-    assert np.abs(scores - expected).max() < 1e-6 * np.abs(expected).max()
-
-
-@pytest.mark.parametrize(("samples", "features"), [(50, 10), (20, 30), (1000, 8), (2, 3)])
-def test_shrinkage_by_itself_is_that_of_scikit_learn(samples: int, features: int) -> None:
-    generator = torch.Generator().manual_seed(samples)
-    mixed = torch.randn(features, features, generator=generator, dtype=torch.float64)
-    x = torch.randn(samples, features, generator=generator, dtype=torch.float64) @ mixed
-    found = oracle_shrinkage(x.T @ x / samples, torch.tensor(samples))
-    assert found == pytest.approx(oas(x.numpy(), assume_centered=True)[1], rel=1e-9)
-
-
-def test_too_little_shrinkage_is_refused_in_words(digits: Dataset) -> None:
-    learner = learn(make(digits.spec, shrinkage=1e-12), digits.train_x[:20], digits.train_y[:20], 10)
-    with pytest.raises(UsageError, match=r"with shrinkage 1e-12 the covariance has no inverse; raise it or leave"):
-        learner.predict(digits.test_x)
-
-
-def test_shrinkage_is_by_itself_unless_it_is_given(digits: Dataset) -> None:
-    """The fewer samples, the more; with a million, as little as is ever used."""
-    few, many = (learn(make(digits.spec), digits.train_x[:n], digits.train_y[:n]) for n in (30, 1400))
-    shares = [float(oracle_shrinkage(each.moments.covariance(), each.counts.sum())) for each in (few, many)]
-    assert 1e-3 < shares[1] < shares[0] < 1
-    for each, share in zip((few, many), shares, strict=True):
-        same = make(digits.spec, shrinkage=share)
-        same.load_state_dict(each.state_dict())
-        torch.testing.assert_close(same.scores(digits.test_x), each.scores(digits.test_x), rtol=1e-9, atol=1e-9)
-    assert oracle_shrinkage(torch.zeros(4, 4), torch.tensor(1)) == 1
 
 
 @pytest.mark.parametrize("size", [1, 7, 1438])
@@ -69,15 +25,20 @@ def test_sizes_of_batches_do_not_matter(digits: Dataset, size: int, kind: str) -
     one, other = learn(make(spec), x, y, 50), learn(make(spec), x, y, size)
     assert torch.equal(one.extractor.filters, other.extractor.filters)
     same_statistics(one, other)
-    torch.testing.assert_close(one.scores(x), other.scores(x), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(one.scores(x), other.scores(x), rtol=1e-9, atol=1e-9)
 
 
 def same_statistics(one: PatchLDA, other: PatchLDA) -> None:
-    assert torch.equal(one.moments.counts, other.moments.counts)
-    means, covariance = one.moments.means(), one.moments.covariance()
-    deviation = covariance.diagonal().sqrt()
-    assert (other.moments.means() - means).abs().max() < 1e-6 * means.abs().max()
-    assert ((other.moments.covariance() - covariance).abs() <= 1e-6 * (deviation[:, None] * deviation)).all()
+    """Sums of images are equal to the bit; sums of vectors are rounded at 53 bits."""
+    for name, expected in one.state_dict().items():
+        found = other.state_dict()[name]
+        if one.spec.is_image and not name.startswith(("_", "steps")):
+            assert torch.equal(found, expected), name
+    assert torch.equal(one.moments.weights, other.moments.weights)
+    scatter = one.moments.scatter()
+    size = scatter.diagonal().sqrt()
+    assert ((other.moments.scatter() - scatter).abs() <= 1e-12 * (size[:, None] * size)).all()
+    torch.testing.assert_close(other.moments.means(), one.moments.means(), rtol=1e-12, atol=1e-12)
 
 
 def test_the_order_does_not_matter(digits: Dataset) -> None:
@@ -98,7 +59,6 @@ def test_filters_of_images_are_the_seeds_alone(digits: Dataset) -> None:
 def test_steps_on_images_can_be_recorded(digits: Dataset) -> None:
     """From the first on, and an answer after a replay, which no Python code sees, is not an old one."""
     learner = make(digits.spec)
-    assert learner.warm_up == 0
     assert capture_problem(learner, 10) is None
     x, y = digits.train_x[:200], digits.train_y[:200]
     other = learn(make(digits.spec), x, y)
@@ -107,39 +67,6 @@ def test_steps_on_images_can_be_recorded(digits: Dataset) -> None:
         if name != "_extra_state":
             learner.state_dict(keep_vars=True)[name].copy_(tensor)
     assert torch.equal(learner.scores(x), other.scores(x))
-
-
-def test_first_vectors_wait_and_are_learnt() -> None:
-    """Not one of them is lost, and they take no memory of their own."""
-    x, y = vectors()
-    learner = make(VECTORS)
-    before = learner.memory_bytes
-    learn(learner, x[:49], y[:49], 7)
-    assert learner.warm_up == 50
-    assert not learner.moments.counts.any()
-    learner.observe(x[49:53], y[49:53])
-    torch.testing.assert_close(learner.extractor.mean, x[:50].mean(0))
-    assert capture_problem(learner, 10) is None
-    assert torch.equal(learner.moments.counts, torch.bincount(y[:53], minlength=4))
-    features = learner.features(x[:53]).double()
-    for label in y[:53].unique():
-        expected = features[y[:53] == label].mean(0)
-        torch.testing.assert_close(learner.moments.means()[label], expected, rtol=1e-6, atol=1e-8)
-    assert learner.memory_bytes == before
-
-
-@pytest.mark.parametrize("count", [1, 2, 30])
-def test_asked_early_it_answers_with_what_there_is(count: int) -> None:
-    x, y = vectors()
-    learner = learn(make(VECTORS), x[:count], y[:count])
-    before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
-    scores = learner.scores(x[:100])
-    assert all(torch.equal(tensor, before[name]) for name, tensor in learner.state_dict().items())
-    assert torch.equal(scores, learn(make(VECTORS, first_samples=count), x[:count], y[:count]).scores(x[:100]))
-    assert torch.equal(learner.predict(x[:1]), y[:1])
-    # and going on gives what never having been asked would have given
-    undisturbed = learn(make(VECTORS), x[:200], y[:200])
-    assert torch.equal(learn(learner, x[count:200], y[count:200], 200).predict(x[:9]), undisturbed.predict(x[:9]))
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -159,22 +86,6 @@ def test_a_state_may_be_loaded_at_any_moment(digits: Dataset, kind: str) -> None
         learn(second, x[stop:], y[stop:], 20)
         for name, tensor in whole.state_dict().items():
             assert torch.equal(second.state_dict()[name], tensor), name
-
-
-def test_what_was_solved_is_solved_again_after_learning_or_loading(
-    digits: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    x, y = digits.train_x[:200], digits.train_y[:200]
-    learner = learn(make(digits.spec), x[:100], y[:100])
-    early = learner.scores(x)
-    with monkeypatch.context() as patch:
-        patch.setattr(learner, "solve", None)
-        learner.scores(x)  # kept as long as nothing is learnt
-    state = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
-    learn(learner, x[100:], y[100:])
-    assert not torch.equal(learner.scores(x), early)
-    learner.load_state_dict(state)
-    assert torch.equal(learner.scores(x), early)
 
 
 @pytest.mark.parametrize(
@@ -206,21 +117,6 @@ def test_a_budget_may_be_large(spec: Spec) -> None:
 def test_too_small_a_budget_is_refused() -> None:
     with pytest.raises(UsageError, match="budget is 100 bytes; with these samples and classes it must be at least"):
         make(Spec((1, 8, 8), 10), budget=100)
-    with pytest.raises(UsageError, match="cannot store a first vector of 40000 bytes; raise the budget"):
-        make(Spec((10_000,), 10, torch.float32), budget=101_000)
-
-
-def test_vectors_are_standardised_by_the_first_ones() -> None:
-    x, y = vectors()
-    units, zeros = torch.logspace(-3, 3, 20), torch.linspace(-5, 5, 20)
-    plain, other = make(VECTORS), make(VECTORS)
-    learn(plain, x, y), learn(other, x * units + zeros, y)
-    assert (plain.predict(x) == y).float().mean() > 0.9
-    torch.testing.assert_close(plain.features(x), other.features(x * units + zeros), rtol=0.01, atol=0.01)
-    constant = Directions((3,), 4)
-    constant.fit(torch.Generator())
-    constant.standardise(torch.ones(5, 3))
-    assert constant(torch.ones(2, 3)).isfinite().all()
 
 
 @pytest.mark.parametrize("gap", [5, 20, 100, 1e30])
@@ -244,19 +140,6 @@ def test_what_the_first_class_lacks_does_not_drown_all_others(quiet: float) -> N
     x = torch.cat([x, noise], 1)
     learner = learn(make(Spec((23,), 8, torch.float32)), x[::2], y[::2])
     assert (learner.predict(x[1::2]) == y[1::2]).float().mean() > 0.95
-
-
-def test_rounding_of_a_constant_is_no_unit() -> None:
-    """A feature that varies by rounding only until later classes come does not drown all others then."""
-    x, y = vectors(400)
-    order = y.argsort(stable=True)
-    x, y = x[order], y[order]
-    x[:, 0] = 0.3 + 1e-7 * (torch.arange(400) % 2)
-    x[y > 0, 0] += x[y > 0, 1]
-    learner = learn(make(VECTORS), x, y)
-    first, *others = learner.extractor.get_buffer("deviation").tolist()
-    assert min(others) <= first <= max(others)
-    assert (learner.predict(x) == y).float().mean() > 0.9
 
 
 def test_a_copy_answers_the_same_and_carries_no_solution() -> None:
@@ -307,3 +190,122 @@ def test_a_run_on_digits_and_its_resumption(digits: Dataset, onebyone: Callable[
     assert result.forgetting is not None
     assert result.forgetting < 0.1
     assert result.cost.memory_bytes <= 100_000
+
+
+def test_units_and_offsets_of_vectors_do_not_matter_without_projections() -> None:
+    x, y = vectors()
+    units, offsets = torch.logspace(-3, 3, 20), torch.linspace(-5, 5, 20)
+    plain, other = (make(VECTORS, budget=6_000) for _ in range(2))  # too small for many projections
+    assert plain.extractor.count < 20
+    learn(plain, x, y), learn(other, x * units + offsets, y)
+    assert (plain.predict(x) == y).float().mean() > 0.85
+    assert (other.predict(x * units + offsets) == y).float().mean() > 0.85
+
+
+@pytest.mark.parametrize("kind", ["images", "vectors"])
+def test_answers_between_samples_are_those_of_a_complete_solution(digits: Dataset, kind: str) -> None:
+    """Learning and asking in turn updates the last solution. Its answers stay close, and a copy gives equal bits."""
+    x, y = (digits.train_x[:400], digits.train_y[:400]) if kind == "images" else vectors(400)
+    learner = learn(make(digits.spec if kind == "images" else VECTORS), x[:300], y[:300])
+    learner.scores(x[:1])
+    first = learner.solution().discriminant
+    agree = []
+    for step in range(300, 400):
+        learner.observe(x[step : step + 1], y[step : step + 1])
+        found = learner.scores(x)
+        fresh = make(learner.spec)
+        fresh.load_state_dict(learner.state_dict())
+        expected = fresh.scores(x)
+        assert learner.solution().discriminant is first
+        known = expected.isfinite()
+        spread = expected[known].std()
+        assert (found[known] - expected[known]).abs().max() < 0.1 * spread
+        assert abs(learner.temperature() / fresh.temperature() - 1) < 0.5
+        agree.append((found.argmax(1) == expected.argmax(1)).double().mean())
+    assert sum(agree) / len(agree) > 0.99
+    learner.drop_solution()
+    assert torch.equal(learner.scores(x), deepcopy(learner).scores(x))
+
+
+def test_every_write_is_seen(digits: Dataset) -> None:
+    x, y = digits.train_x[:200], digits.train_y[:200]
+    learner = learn(make(digits.spec), x[:100], y[:100])
+    early = learner.scores(x)
+    state = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
+    learn(learner, x[100:], y[100:])
+    assert not torch.equal(learner.scores(x), early)
+    learner.load_state_dict(state)
+    assert torch.equal(learner.scores(x), early)
+    for tensor in (learner.moments.sums.data, learner.moments.weights.data):
+        tensor[[0, 1]] = tensor[[1, 0]]
+    assert not torch.equal(learner.scores(x), early)
+
+
+@pytest.mark.parametrize("kind", ["images", "vectors"])
+def test_statistics_can_be_merged_and_samples_removed(digits: Dataset, kind: str) -> None:
+    x, y = (digits.train_x[:300], digits.train_y[:300]) if kind == "images" else vectors(300)
+    spec = digits.spec if kind == "images" else VECTORS
+    single = learn(make(spec), x, y)
+    parts = [learn(make(spec), x[start::7], y[start::7], 5) for start in range(7)]
+    merged = parts.pop(3)
+    while parts:
+        merged.merge(parts.pop())
+    same_statistics(single, merged)
+    torch.testing.assert_close(merged.scores(x), single.scores(x), rtol=1e-9, atol=1e-9)
+    assert merged.temperature() == pytest.approx(single.temperature(), rel=1e-9)
+
+    merged.forget(x[100:], y[100:])
+    left = learn(make(spec), x[:100], y[:100])
+    assert torch.equal(merged.counts, left.counts)
+    torch.testing.assert_close(merged.scores(x), left.scores(x), rtol=1e-9, atol=1e-9)
+    with pytest.raises(UsageError, match="cannot all have been learnt"):
+        deepcopy(merged).forget(x[200:260], y[:60])
+
+
+@pytest.mark.parametrize("kind", ["images", "vectors"])
+def test_classes_can_be_united_and_forgotten(digits: Dataset, kind: str) -> None:
+    x, y = (digits.train_x[:300], digits.train_y[:300]) if kind == "images" else vectors(300)
+    spec = digits.spec if kind == "images" else VECTORS
+    united = learn(make(spec), x, y)
+    united.unite(3, 1)
+    expected = learn(make(spec), x, y.where(y != 3, 1))
+    assert torch.equal(united.counts, expected.counts)
+    torch.testing.assert_close(united.scores(x), expected.scores(x), rtol=1e-9, atol=1e-9)
+    united.forget_class(1)
+    assert united.counts[1] == 0
+    assert 1 not in united.predict(x)
+    learn(united, x[y == 1], y[y == 1])
+    assert (united.predict(x[y == 1]) == 1).float().mean() > 0.7
+
+
+def test_weights_repeat_samples(digits: Dataset) -> None:
+    x, y = digits.train_x[:120], digits.train_y[:120]
+    times = torch.arange(120) % 4
+    weighted = make(digits.spec)
+    weighted.observe(x, y, times.double())
+    repeated = learn(make(digits.spec), x.repeat_interleave(times, 0), y.repeat_interleave(times))
+    assert torch.equal(weighted.moments.products, repeated.moments.products)
+    torch.testing.assert_close(weighted.scores(x), repeated.scores(x), rtol=1e-9, atol=1e-9)
+
+
+def test_probabilities_are_calibrated(digits: Dataset) -> None:
+    """The mean confidence is close to the accuracy, and the estimate of the accuracy to that on the test set."""
+    for count in (50, 300):
+        learner = learn(make(digits.spec, budget=400_000), digits.train_x[:count], digits.train_y[:count])
+        scores = learner.scores(digits.test_x)
+        confidence = (scores / learner.temperature()).softmax(1).amax(1).mean()
+        accuracy = (scores.argmax(1) == digits.test_y).double().mean()
+        assert abs(confidence - accuracy) < 0.1
+        left_out = learner.left_out()
+        assert left_out is not None
+        assert abs((left_out.scores.argmax(1) == left_out.y).double().mean() - accuracy) < 0.2
+
+
+def test_a_rare_class_is_predicted(digits: Dataset) -> None:
+    rare = (digits.train_y == 3).nonzero()[:5, 0]
+    others = (digits.train_y != 3).nonzero()[:, 0]
+    index = torch.cat([others, rare])
+    learner = learn(make(digits.spec), digits.train_x[index], digits.train_y[index])
+    found = learner.predict(digits.test_x)
+    assert (found[digits.test_y == 3] == 3).float().mean() > 0.4
+    assert (found == digits.test_y).float().mean() > 0.85

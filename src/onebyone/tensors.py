@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 from torch import Tensor
-
-from onebyone.files import atomic_write
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
@@ -15,7 +15,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 
     Raises UsageError if the file cannot be written.
 
-    >>> import torch
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
     ...     write_tensors(Path(folder) / "file", {"weight": torch.ones(2)}, {"note": "two ones"})
@@ -23,6 +22,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
     ({'weight': tensor([1., 1.])}, {'note': 'two ones'})
     """
     from safetensors.torch import save
+
+    from onebyone.files import atomic_write
 
     content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
     with atomic_write(path) as temporary:
@@ -42,3 +43,13 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
             return tensors, file.metadata() or {}
     except SafetensorError as error:
         raise ValueError(str(error)) from error
+
+
+def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
+    """SHA-256 of a text and of tensors with their names, types and shapes, in any order and on any device."""
+    total = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        total.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy().data)
+    return total.hexdigest()

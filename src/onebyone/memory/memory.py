@@ -29,6 +29,9 @@ class Memory(nn.Module, ABC):
     One more row is allocated behind the last: the *blank* row, zero between two steps. A sample that is not kept is
     written there before it is wiped and a row that is missing is read from there, so that writing and reading always
     have the same shape, and no step has to read a value.
+
+    Rows that hold samples come first. If samples are removed, the free rows behind them have the label -1, and later
+    samples that the policy keeps are written there.
     """
 
     x: Tensor
@@ -61,7 +64,7 @@ class Memory(nn.Module, ABC):
     @property
     def filled(self) -> Tensor:
         """[capacity] which rows hold a sample."""
-        return torch.arange(self.capacity, device=self.seen.device) < self.seen
+        return (torch.arange(self.capacity, device=self.seen.device) < self.seen) & (self.y[:-1] >= 0)
 
     @property
     def nbytes(self) -> int:
@@ -82,6 +85,43 @@ class Memory(nn.Module, ABC):
             field.index_copy_(0, slots, values)
             field[self.capacity :] = 0
         self.seen += len(slots)
+
+    @torch.no_grad()
+    def find(self, x: Tensor, y: Tensor) -> Tensor:
+        """[capacity] true for one row per given sample, [n, *shape] and [n], where there is a row equal to it."""
+        found = torch.zeros_like(self.filled)
+        for sample, label in zip(x, y, strict=True):
+            equal = self.filled & ~found & (self.y[:-1] == label) & (self.x[:-1] == sample).flatten(1).all(1)
+            found[equal.nonzero().flatten()[:1]] = True
+        return found
+
+    @torch.no_grad()
+    def remove(self, rows: Tensor, forgotten: int) -> None:
+        """Remove the rows with ``rows`` [capacity] true, and count ``forgotten`` samples less as offered."""
+        left = (self.filled & ~rows).nonzero().flatten()
+        for name in self.per_row():
+            values = self.get_buffer(name)
+            kept = values[left]
+            values.zero_()
+            values[: len(left)] = kept
+        self.y[len(left) : self.capacity] = -1
+        self.seen.sub_(forgotten).clamp_(min=len(left))
+
+    @torch.no_grad()
+    def forget_class(self, label: int, forgotten: int) -> None:
+        """Remove all samples of a class, of which ``forgotten`` were offered."""
+        self.remove(self.y[:-1] == label, forgotten)
+        for name in self.fields[2:]:  # one number per class
+            self.get_buffer(name)[:, label] = 0
+
+    @torch.no_grad()
+    def relabel(self, label: int, new: int) -> None:
+        """Give all samples of a class to another one."""
+        self.y[:-1].masked_fill_(self.filled & (self.y[:-1] == label), new)
+
+    def per_row(self) -> tuple[str, ...]:
+        """The names of the buffers with one entry per row."""
+        return self.fields
 
     @torch.no_grad()
     def undo(self) -> None:

@@ -1,6 +1,8 @@
-"""Class means and one shared covariance of a stream, without rounding errors that grow with the stream."""
+"""Sums of a stream from which class means and one shared covariance follow exactly."""
 
 from __future__ import annotations
+
+from typing import Self
 
 import torch
 import torch.nn.functional as F
@@ -8,121 +10,216 @@ from torch import Tensor, nn
 
 from onebyone.errors import UsageError
 
-BITS = 30  # of a code, without its sign and one spare bit for rounding
+IMPOSSIBLE = "these samples cannot all have been learnt; give samples that were learnt, with their labels"
 BLOCK = 256  # rows of the matrix updated at once: few enough to stay in the processor's cache
+LARGEST_CODE = 127  # of an integer feature, positive or negative
+CAPACITY = 2**31 - 1  # of a sum of products of integers
+EXACT_ROWS = 2**24 // LARGEST_CODE**2  # so many products of two codes are summed in float32 without rounding
 
 
 class Moments(nn.Module):
-    """Mean of every class, and the covariance of samples around the mean of their class.
+    """Weight of every class, sum of its features, and the sum of products of all features, over one stream.
 
-    Kept in fixed point. A sum in float32 rounds every addition at 24 bits, and a stream has many; float64 takes twice
-    the bytes, most of them for exponents that are not needed. A correlation lies between -1 and 1: as an integer of 32
-    bits, with one power of two for each feature and one half of the symmetric matrix, it takes 4 bytes and rounds at
-    30 bits. Means are stored in the same way. All arithmetic is in float64. Apart from that rounding, the result does
-    not depend on batch sizes or on the order of samples.
+    Sums can be added and subtracted. So two streams can be merged, samples removed, and classes united, in any order
+    and grouping.
 
-    >>> moments = Moments(width=2, num_classes=2)
+    Features are one of two kinds:
+
+    - integers from -127 to 127 (``dtype=torch.int32``). All sums are integers of 4 bytes, and exact to the bit. Should
+      they overflow, after several million samples, all codes are halved (``halvings``), which rounds once.
+    - numbers (``dtype=torch.float64``). Sums take 8 bytes and round at 53 bits. They are of differences from
+      ``origin``, the first sample, so that a large offset common to all samples does not cost precision.
+
+    >>> moments = Moments(width=2, num_classes=2, dtype=torch.float64)
     >>> moments.add(torch.tensor([[1.0, 0.0], [3.0, 0.0], [4.0, 1.0], [4.0, 1.0]]), torch.tensor([0, 0, 1, 1]))
-    >>> moments.means().tolist(), moments.covariance().tolist()
-    ([[2.0, 0.0], [4.0, 1.0]], [[0.5, 0.0], [0.0, 0.0]])
+    >>> moments.means().tolist(), moments.scatter().tolist()
+    ([[2.0, 0.0], [4.0, 1.0]], [[2.0, 0.0], [0.0, 0.0]])
     """
 
-    counts: Tensor
-    mean_codes: Tensor
-    mean_exponents: Tensor
-    covariance_codes: Tensor
-    covariance_exponents: Tensor
+    weights: Tensor
+    sums: Tensor
+    products: Tensor
+    origin: Tensor
+    halvings: Tensor
 
-    def __init__(self, width: int, num_classes: int) -> None:
+    def __init__(self, width: int, num_classes: int, dtype: torch.dtype = torch.int32) -> None:
         super().__init__()
-        if width % 2:
-            raise UsageError(f"moments of {width} features were asked for; it must be an even number")
-        self.register_buffer("counts", torch.zeros(num_classes, dtype=torch.int64))
-        self.register_buffer("mean_codes", torch.zeros(num_classes, width, dtype=torch.int32))
-        self.register_buffer("mean_exponents", torch.zeros(width, dtype=torch.int8))
-        self.register_buffer("covariance_codes", torch.zeros(width + 1, width // 2, dtype=torch.int32))
-        self.register_buffer("covariance_exponents", torch.zeros(width, dtype=torch.int8))
+        self.width = width
+        even = width + width % 2
+        self.register_buffer("weights", torch.zeros(num_classes, dtype=torch.float64))
+        self.register_buffer("sums", torch.zeros(num_classes, even, dtype=dtype))
+        self.register_buffer("products", torch.zeros(even + 1, even // 2, dtype=dtype))
+        self.integer = not dtype.is_floating_point
+        self.register_buffer("origin", torch.zeros(0 if self.integer else even))
+        self.register_buffer("halvings", torch.zeros((), dtype=torch.int64))
+        # Known without reading a tensor: ``halvings``, and a number that no entry of ``products`` exceeds.
+        self.halved, self.bound = 0, 0.0
+        self.register_load_state_dict_post_hook(Moments.measure)  # type: ignore[no-untyped-call]
 
     def means(self) -> Tensor:
         """[C, d] in float64; zero for a class without samples."""
-        return self.mean_codes * powers(self.mean_exponents)
+        means = self.sums * self.unit() / self.divisor()
+        if not self.integer:
+            means = means + self.origin
+        return means.where(self.weights[:, None] > 0, 0)[:, : self.width]
 
-    def covariance(self) -> Tensor:
-        """[d, d] in float64: of samples around the mean of their class, averaged over all samples."""
-        scale = self.scale()
-        return unfold(self.covariance_codes.double()).mul_(scale[:, None]).mul_(scale)
+    def scatter(self) -> Tensor:
+        """[d, d] in float64: the sum over samples of squared differences from the mean of their class."""
+        sums = self.sums.double()
+        scatter = torch.addmm(unfold(self.products).double(), sums.T, sums / self.divisor(), alpha=-1)
+        return scatter[: self.width, : self.width].mul_(self.unit() ** 2)
 
-    def scale(self) -> Tensor:
-        """[d] one factor per feature: a code times the factors of its two features is a covariance."""
-        return torch.exp2(self.covariance_exponents.double() - BITS // 2)
+    def divisor(self) -> Tensor:
+        """[C, 1] the weights, and a positive number for classes without samples."""
+        return self.weights.where(self.weights > 0, 1.0)[:, None]
+
+    def unit(self) -> Tensor:
+        return torch.exp2(self.halvings.double())
 
     @torch.no_grad()
-    def add(self, features: Tensor, y: Tensor) -> None:
-        """Add samples, [n, d] and [n]."""
-        features = features.double()
-        one_hot = (y[:, None] == torch.arange(len(self.counts), device=y.device)).double()
-        before, added = self.counts.double(), one_hot.sum(0)
-        after = before + added
-        means = self.means()
-        batch_means = (one_hot.T @ features) / added.clamp(min=1)[:, None]
-        moved = (batch_means - means) * (added > 0)[:, None]
-        # The squares of a class around its new mean: those around its old mean, those of the batch around its own, and
-        # those of the way between both means, weighted. Adding a share of that way to every sample of the batch gives
-        # the last two in one product, since the samples' differences from their mean sum to zero.
-        share = (before / after.clamp(min=1)).sqrt()
-        rows = features + (share[:, None] * moved - batch_means)[y]
-        self.set_means(after, means + moved * (added / after.clamp(min=1))[:, None])
-        self.add_squares(rows / after.sum().sqrt(), before.sum() / after.sum())
+    def add(self, features: Tensor, y: Tensor, weight: Tensor | None = None) -> None:
+        """Add samples [n, d] of classes [n], each ``weight`` times. A negative weight removes samples.
 
-    def set_means(self, counts: Tensor, means: Tensor) -> None:
-        """Store these counts [C] and means [C, d]."""
-        self.counts.copy_(counts)
-        self.mean_exponents.copy_(exponents(means.abs().amax(0)))
-        self.mean_codes.copy_(codes(means / powers(self.mean_exponents)))
-
-    def set_covariance(self, covariance: Tensor) -> None:
-        """Store this covariance, [d, d]."""
-        self.covariance_exponents.copy_(exponents(covariance.diagonal().clamp(min=0).sqrt()))
-        self.covariance_codes.copy_(codes(fold(covariance / self.scale()[:, None] / self.scale())))
-
-    def add_squares(self, rows: Tensor, share: Tensor) -> None:
-        """Multiply the covariance by ``share`` and add the sum of squares of rows [n, d].
-
-        Equal to ``set_covariance`` of that sum, but block by block on the folded codes: with small batches this takes
-        all the time, and the whole matrix in float64 would take much longer to write and read than to compute.
+        Integer features must be whole numbers from -127 to 127. With weights that are not whole numbers, sums of
+        integers are rounded.
         """
-        codes_of, old = self.covariance_codes, self.scale()
-        half = codes_of.shape[1]
-        variance = torch.cat([codes_of[1:].diagonal(), codes_of.diagonal()]) * old.square()
-        self.covariance_exponents.copy_(exponents((share * variance + rows.square().sum(0)).sqrt()))
-        rows, factor = rows / self.scale(), share.sqrt() * old / self.scale()
-        below, below_factor = F.pad(rows, (1, 0)), F.pad(factor, (1, 0))  # folded, the lower half begins at row 1
-        (left, right), (left_factor, right_factor) = rows.split(half, 1), factor.split(half)
+        rows = F.pad(features, (0, self.sums.shape[1] - self.width))
+        if self.integer:
+            self.make_room(len(rows) if weight is None else float(weight.abs().sum()))
+            if weight is not None or self.halved:
+                rows = (rows.double() / self.unit()).round()
+        else:
+            first = (self.weights > 0).any()
+            self.origin.copy_(torch.where(first, self.origin, rows[0]))
+            rows = rows.double() - self.origin
+        weighted = rows if weight is None else rows * weight.to(rows)[:, None]
+        one_hot = (y[:, None] == torch.arange(len(self.weights), device=y.device)).to(rows.dtype)
+        self.weights += (one_hot if weight is None else one_hot * weight.to(rows)[:, None]).sum(0, dtype=torch.float64)
+        size = EXACT_ROWS if rows.dtype == torch.float32 else max(1, len(rows))
+        for left, right, classes in zip(weighted.split(size), rows.split(size), one_hot.split(size), strict=True):
+            self.sums += self.rounded(classes.T @ left)
+            self.add_products(left, right)
+
+    def rounded(self, values: Tensor) -> Tensor:
+        return values.round_().to(self.sums.dtype) if self.integer else values
+
+    def add_products(self, rows: Tensor, others: Tensor) -> None:
+        """Add the sum of products of rows [n, d] with others [n, d], block by block on the folded matrix."""
+        half = self.products.shape[1]
+        below = F.pad(others, (1, 0))  # folded, the lower half begins at row 1
+        left, right, others_right = rows[:, :half], rows[:, half:], others[:, half:]
         for first in (*range(0, half, BLOCK), *range(half, 2 * half + 1, BLOCK)):
             last = min(first + BLOCK, half if first < half else 2 * half + 1)
-            block = codes_of[first:last]
-            new = (below_factor[first:last, None] * left_factor).mul_(block)
-            new = torch.addmm(new, below[:, first:last].T, left)
+            new = below[:, first:last].T @ left
             if first < half:  # here the other triangle is in the same rows
-                end = (right_factor[first:last, None] * right_factor).mul_(block)
-                end = torch.addmm(end, right[:, first:last].T, right)
-                new = new.tril_(first - 1).add_(end.triu_(first))
-            block.copy_(codes(new))
+                new = new.tril_(first - 1).add_((others_right[:, first:last].T @ right).triu_(first))
+            self.products[first:last] += self.rounded(new)
 
+    def make_room(self, weight: float) -> None:
+        """Halve the codes as often as samples of this total weight could make a sum overflow."""
+        self.bound += weight * LARGEST_CODE**2
+        if self.bound > CAPACITY:
+            self.measure()
+            self.bound += weight * LARGEST_CODE**2
+            while self.bound > CAPACITY:
+                self.halve()
 
-def exponents(largest: Tensor) -> Tensor:
-    """Exponents of the next powers of two above these numbers."""
-    return (largest.log2().floor() + 1).clamp(-100, 100)
+    def halve(self) -> None:
+        self.products.copy_((self.products.double() / 4).round_())
+        self.sums.copy_((self.sums.double() / 2).round_())
+        self.halvings += 1
+        self.halved += 1
+        self.bound /= 4
 
+    def measure(self, keys: object = None) -> None:
+        """Read the largest entry. It is on the diagonal, as in every matrix of products."""
+        if self.integer and self.products.device.type != "meta":
+            self.bound = float(torch.cat([self.products[1:].diagonal(), self.products.diagonal()]).max())
+            self.halved = int(self.halvings)
 
-def powers(exponents: Tensor) -> Tensor:
-    """The value of a code of 1."""
-    return torch.exp2(exponents.double() - BITS)
+    @torch.no_grad()
+    def merge(self, other: Self) -> None:
+        """Add the sums of another stream."""
+        if self.integer:
+            while self.halved < other.halved:
+                self.halve()
+            sums, products = other.sums.double(), other.products.double()
+            ratio = 2.0 ** (self.halved - other.halved)
+            self.bound += other.bound / ratio**2
+            while self.bound > CAPACITY:
+                self.halve()
+                ratio *= 2
+            self.sums += (sums / ratio).round_().int()
+            self.products += (products / ratio**2).round_().int()
+        elif bool((other.weights > 0).any()):
+            if not bool((self.weights > 0).any()):
+                self.origin.copy_(other.origin)
+            shift = other.origin.double() - self.origin.double()
+            total, moved = other.sums.sum(0), other.weights.sum() * shift
+            self.sums += other.sums + other.weights[:, None] * shift
+            self.products += other.products
+            cross = total[:, None] * shift
+            self.products += fold(cross + cross.T + moved[:, None] * shift)
+        self.weights += other.weights
 
+    @torch.no_grad()
+    def take_over(self, old: Self, columns: Tensor) -> None:
+        """Continue as ``old``, which has fewer classes, with these of its features."""
+        self.weights[: len(old.weights)] = old.weights
+        self.sums[: len(old.weights), : self.width] = old.sums[:, columns]
+        square = torch.zeros(2 * [self.sums.shape[1]], dtype=self.sums.dtype, device=self.sums.device)
+        square[: self.width, : self.width] = unfold(old.products)[columns][:, columns]
+        self.products.copy_(fold(square))
+        self.halvings.copy_(old.halvings)
+        if not self.integer:
+            self.origin[: self.width] = old.origin[columns]
+        self.measure()
 
-def codes(values: Tensor) -> Tensor:
-    """The nearest whole numbers."""
-    return values.round_()
+    def squares(self) -> Tensor:
+        """[d] the sum of squares of each feature."""
+        return torch.cat([self.products[1:].diagonal(), self.products.diagonal()]).double().abs()
+
+    @torch.no_grad()
+    def check_possible(self, before: Tensor) -> None:
+        """Raise a ``UsageError`` if no samples have these sums, after samples were removed that were never added.
+
+        A class without samples must have no sums. What rounding left of them is removed. ``before`` are the
+        :meth:`squares` before the removal: what is left may be much smaller, and the rounding errors are not.
+        """
+        tolerance = 0.0 if self.integer else 1e-9
+        empty = self.weights.abs() < 1e-9
+        left = self.sums.double().square() > tolerance * before * max(float(self.weights.abs().sum()), 1.0)
+        if bool((self.weights < -1e-9).any()) or bool((left & empty[:, None]).any()):
+            raise UsageError(IMPOSSIBLE)
+        self.sums[empty] = 0
+        self.weights[empty] = 0
+        if bool(empty.all()):
+            if self.integer and bool(self.products.any()):
+                raise UsageError(IMPOSSIBLE)
+            self.products.zero_()
+        scale = before[: self.width].sqrt() * self.unit()
+        # Of a feature that is zero in all samples that are left, earlier removals have left rounding errors only.
+        scale = scale.clamp(min=1e-4 * float(scale.max()) + 1e-150)
+        relative = self.scatter() / scale[:, None] / scale
+        relative.diagonal().add_(1e-9 * self.width)
+        if bool(torch.linalg.cholesky_ex(relative)[1]):
+            raise UsageError(IMPOSSIBLE)
+
+    @torch.no_grad()
+    def forget_class(self, label: int) -> None:
+        """Remove a class. The scatter of its samples around its mean stays in the shared covariance."""
+        if self.weights[label] > 0:
+            mean = self.sums[label].double() / self.weights[label].sqrt()
+            self.products -= self.rounded(fold(mean[:, None] * mean))
+            self.sums[label] = 0
+            self.weights[label] = 0
+
+    @torch.no_grad()
+    def unite(self, label: int, into: int) -> None:
+        """Make two classes one."""
+        for tensor in (self.sums, self.weights):
+            tensor[into] += tensor[label]
+            tensor[label] = 0
 
 
 def fold(square: Tensor) -> Tensor:

@@ -28,7 +28,14 @@ class Reservoir(Memory):
         arrival = self.seen + torch.arange(len(y), device=y.device)
         # An integer below arrival + 1. The remainder of 62 random bits is uniform but for a part in 10^12.
         draw = torch.randint(2**62, (len(y),), generator=generator, device=y.device) % (arrival + 1)
-        return arrival.where(arrival < self.capacity, draw.clamp(max=self.capacity))
+        filled = self.filled.sum()
+        # All rows are filled, unless samples were removed. Then the share of later samples that is kept is that of
+        # the earlier ones, until all rows are filled again.
+        seen, unused = self.seen.clamp(min=1), self.seen == 0
+        share = ((filled + unused) * (arrival + 1) // seen).clamp(1, self.capacity)
+        kept = (arrival < self.capacity) | (draw < share)
+        free = filled + kept.cumsum(0) - 1
+        return free.where(free < self.capacity, draw).where(kept, self.capacity)
 
 
 class BalancedReservoir(Memory):
@@ -63,10 +70,10 @@ class BalancedReservoir(Memory):
     def slots(self, y: Tensor, generator: torch.Generator) -> Tensor:
         keys = torch.rand(len(y), generator=generator, device=y.device)
         labels = self.y.clone()  # as they are once the samples before this one are written
+        filled = self.filled.sum()
         slots = []
-        for order, (label, key) in enumerate(zip(y.split(1), keys.split(1), strict=True)):
-            arrival = self.seen + order
-            full = arrival >= self.capacity
+        for label, key in zip(y.split(1), keys.split(1), strict=True):
+            full = filled >= self.capacity
             # The new sample is in the blank row while the largest class, its own included, loses one. If it is the only
             # row of its class, another class loses one: else a class could never return to a memory of few rows.
             labels[self.capacity :], self.key[self.capacity :] = label, key
@@ -75,12 +82,27 @@ class BalancedReservoir(Memory):
             largest = (2 * self.held).index_add_(0, label, -alone).argmax(keepdim=True)
             victim = self.key.masked_fill(labels != largest, 2.0).argmin(keepdim=True)
             self.held.index_add_(0, largest, -full.long().reshape(1))
-            slot = victim.where(full, arrival)
+            slot = victim.where(full, filled)
+            filled = filled + ~full
             labels.index_copy_(0, slot, label)
             self.key.index_copy_(0, slot, key)
             slots.append(slot)
         self.key[self.capacity :] = 0
         return torch.cat(slots)
+
+    def per_row(self) -> tuple[str, ...]:
+        return (*self.fields, "key")
+
+    def remove(self, rows: Tensor, forgotten: int) -> None:
+        super().remove(rows, forgotten)
+        self.count_rows()
+
+    def relabel(self, label: int, new: int) -> None:
+        super().relabel(label, new)
+        self.count_rows()
+
+    def count_rows(self) -> None:
+        self.held.copy_(torch.bincount(self.y[:-1][self.filled], minlength=len(self.held)))
 
 
 def create(

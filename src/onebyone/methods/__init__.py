@@ -12,32 +12,34 @@ from onebyone.methods import supbyol  # noqa: F401
 from onebyone.methods import ccp  # noqa: F401
 from onebyone.methods import replay  # noqa: F401
 from onebyone.methods import patch_lda  # noqa: F401
+from onebyone.methods import lda  # noqa: F401
 from onebyone.methods import hybrid  # noqa: F401
-from onebyone.methods.learner import Learner
+from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.network import NetworkLearner
 from onebyone.methods.options import BudgetOptions, Options, ReplayOptions
 from onebyone.methods.replay_learner import Encoded, ReplayLearner
-from onebyone.methods.choice import AUTO, ENOUGH, choose
+from onebyone.methods.choice import AUTO, auto_budget, choose
 from onebyone.methods.growth import grown
+from onebyone.methods.lda import LDAOptions
 from onebyone.methods.heads import CosineOptions, CosineReplay, LinearReplay
 from onebyone.methods.registry import create, find, method, methods, register
-from onebyone.methods.warm_up import WarmUpLearner, warm_up_samples
 from onebyone.registry import import_source as load
 
 __all__ = [
     "AUTO",
-    "ENOUGH",
     "BudgetOptions",
     "CosineOptions",
     "CosineReplay",
     "Encoded",
+    "LDAOptions",
     "Learner",
+    "LeftOut",
     "LinearReplay",
     "NetworkLearner",
     "Options",
     "ReplayLearner",
     "ReplayOptions",
-    "WarmUpLearner",
+    "auto_budget",
     "choose",
     "create",
     "find",
@@ -46,5 +48,4 @@ __all__ = [
     "method",
     "methods",
     "register",
-    "warm_up_samples",
 ]

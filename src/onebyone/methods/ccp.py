@@ -23,7 +23,7 @@ class CCPOptions(PrototypeOptions):
     incoming_weight: float = option(0.03, "weight of equation 3 (the paper adds both losses as they are)", low=0)
     pull_weight: float = option(0.3, "weight of equation 3's first term: samples to their prototype", low=0)
     mates_weight: float = option(1.0, "weight of equation 3's second term: samples to their batch mates", low=0)
-    repel_weight: float = option(1.0, "weight of equation 3's third term: prototypes apart", low=0)
+    repel_weight: float = option(1.0, "weight of equation 3's third term: prototypes repel each other", low=0)
     prototype_gradient: Literal["incoming", "all", "none"] = option(
         "incoming", "prototypes that get gradients: of the incoming classes (paper), all observed, or none"
     )
@@ -54,11 +54,11 @@ class CCP(PrototypeReplay[CCPOptions]):
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         """Equation 3."""
-        options, z, y = self.options, self.unit(incoming.features), incoming.y
+        options, z, y, weight = self.options, self.unit(incoming.features), incoming.y, incoming.sample_weight
         prototypes = self.unit_prototypes(incoming)
         return (
-            options.pull_weight * pull(z, y, prototypes)
-            + options.mates_weight * gather_mates(z, y)
+            options.pull_weight * pull(z, y, prototypes, weight)
+            + options.mates_weight * gather_mates(z, y, weight)
             + options.repel_weight * repel(prototypes, self.observed)
         )
 

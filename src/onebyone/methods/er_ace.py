@@ -16,8 +16,7 @@ from onebyone.options import option
 @dataclass(frozen=True, kw_only=True)
 class ERACEOptions(CosineOptions):
     contrast_unseen: bool = option(
-        True,
-        "keep classes that were never seen in the incoming softmax; this uses how many are still to come",
+        True, "keep classes that were never seen in the incoming softmax; this uses how many are still to come"
     )
 
 

@@ -58,6 +58,6 @@ class ERAML(CosineReplay[ERAMLOptions]):
             unit(torch.cat([positive.features, negative.features]), temperature),
             incoming.y[:, None] == torch.cat([positive.y, negative.y]),
             complete.bool().repeat(2),
-            complete,
+            complete * incoming.weight,
             temperature,
         )

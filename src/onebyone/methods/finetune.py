@@ -25,9 +25,13 @@ class FineTune(NetworkLearner[Options]):
     def build(self) -> None:
         self.head = nn.Linear(self.encoder.width, self.spec.num_classes)
 
-    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+    def observe(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         self.count(y)
-        loss = F.cross_entropy(self.head(self.encoder(self.view(x))), y)
+        logits = self.head(self.encoder(self.view(x)))
+        if weight is None:
+            loss = F.cross_entropy(logits, y)
+        else:
+            loss = (F.cross_entropy(logits, y, reduction="none") * weight.float()).mean()
         self.descend(loss)
         return loss.detach()
 

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from onebyone import memory
+from onebyone import memory, nets
 from onebyone.data import Spec
 from onebyone.errors import UsageError
+from onebyone.methods.lda import LDA, LDAOptions
+from onebyone.methods.learner import Learner
 from onebyone.methods.options import BudgetOptions
 from onebyone.methods.patch_lda import PatchLDA, PatchLDAOptions
 from onebyone.methods.registry import register
 from onebyone.methods.replay import MixedReplay, MixedReplayOptions
-from onebyone.methods.warm_up import WarmUpLearner
+from onebyone.nets import Adapted
 from onebyone.options import option
-
-TEMPERATURE = 0.1  # of cosines to class means, as in cosine heads: makes them comparable with log-probabilities
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +48,7 @@ class HybridOptions(BudgetOptions, MixedReplayOptions):
 
 
 @register("hybrid", HybridOptions)
-class Hybrid(WarmUpLearner[HybridOptions]):
+class Hybrid(Learner[HybridOptions]):
     """`patch-lda` and `replay` side by side under one budget of bytes; their scores are added.
 
     Each learns as it would alone. Statistics forget nothing but cannot learn features; a network does, from the samples
@@ -69,21 +68,19 @@ class Hybrid(WarmUpLearner[HybridOptions]):
         self.network = MixedReplay(options, spec, seed, device)
         rest = options.budget - self.network.memory_bytes
         try:
-            self.statistics = PatchLDA(PatchLDAOptions(budget=max(1, rest)), spec, seed, device)
+            self.statistics = self.build_statistics(max(1, rest))
         except UsageError as error:
             raise UsageError(
                 f"budget is {options.budget} bytes, of which samples take {self.network.memory_bytes}, and the rest is "
                 f"too little for statistics, whose {error}"
             ) from None
-        self.warm_up = self.statistics.warm_up
 
-    def ready(self) -> Self:
-        statistics = self.statistics.ready()
-        if statistics is self.statistics:
-            return self
-        copy = deepcopy(self)
-        copy.statistics = statistics
-        return copy
+    def build_statistics(self, budget: int) -> PatchLDA:
+        """Statistics of the encoder's features if it is pretrained or frozen; otherwise of patches or vectors."""
+        given = self.options.encoder
+        if nets.is_pretrained(given) or (isinstance(given, Adapted) and given.fixed):
+            return LDA(LDAOptions(budget=budget, encoder=given), self.spec, self.seed, self.device)
+        return PatchLDA(PatchLDAOptions(budget=budget), self.spec, self.seed, self.device)
 
     def sample_counts(self) -> list[Tensor]:
         return [*super().sample_counts(), *self.statistics.sample_counts(), *self.network.sample_counts()]
@@ -99,14 +96,14 @@ class Hybrid(WarmUpLearner[HybridOptions]):
     def memory_bytes(self) -> int:
         return self.statistics.memory_bytes + self.network.memory_bytes
 
-    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+    def observe(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         self.count(y)
-        self.statistics.observe(x, y)
-        return self.network.observe(x, y)
+        self.statistics.observe(x, y, weight)
+        return self.network.observe(x, y, weight)
 
-    def repeat(self, x: Tensor, y: Tensor) -> Tensor:
+    def repeat(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         self.steps += 1
-        return self.network.repeat(x, y)
+        return self.network.repeat(x, y, weight)
 
     def features(self, x: Tensor) -> Tensor:
         return torch.cat([self.statistics.features(x), self.network.features(x)], 1)
@@ -121,13 +118,48 @@ class Hybrid(WarmUpLearner[HybridOptions]):
     def together(self, statistics: Tensor, network: Tensor) -> Tensor:
         """[n, C] the sum of both scores, each a log-probability up to a constant per sample.
 
-        Class frequencies are in the statistics' scores, and in the network's only with ``readout=head``. Where the
-        network has no score, because it has no sample of the class, its mean score is used.
+        Class frequencies are in the network's scores only with ``readout=head``. Where the network has no score, for
+        want of a sample of the class, its mean score is used.
         """
-        weight = self.options.network_weight / (TEMPERATURE if self.options.readout == "ncm" else 1)
+        weight = self.options.network_weight / self.network.temperature()
         known = network != float("-inf")  # NaN stays NaN: the network has diverged
         mean = network.where(known, 0).sum(1, keepdim=True) / known.sum(1, keepdim=True).clamp(min=1)
         return statistics + weight * network.where(known, mean)
+
+    @torch.no_grad()
+    def forget(self, x: Tensor, y: Tensor) -> None:
+        super().forget(x, y)
+        self.statistics.forget(x, y)
+        self.network.forget(x, y)
+
+    @torch.no_grad()
+    def forget_class(self, slot: int) -> None:
+        self.statistics.forget_class(slot)
+        self.network.forget_class(slot)
+        self.counts[slot] = 0
+
+    @torch.no_grad()
+    def unite(self, slot: int, into: int) -> None:
+        self.statistics.unite(slot, into)
+        self.network.unite(slot, into)
+        self.counts[into] += self.counts[slot]
+        self.counts[slot] = 0
+
+    def answer_interval(self, batch: int) -> int:
+        return self.network.answer_interval(batch)
+
+    def typicality(self, x: Tensor) -> Tensor:
+        return self.statistics.typicality(x)
+
+    def temperature(self) -> float:
+        return self.statistics.temperature()
+
+    def typical_values(self) -> Tensor | None:
+        return self.statistics.typical_values()
+
+    def typicality_readout(self) -> Callable[[Tensor, Tensor], Tensor]:
+        statistics, width = self.statistics.typicality_readout(), self.network.encoder.width
+        return lambda features, scores: statistics(features[:, :-width], scores)
 
     def take_over(self, old: Self) -> None:
         self.statistics.take_over(old.statistics)

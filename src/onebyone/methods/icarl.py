@@ -22,8 +22,7 @@ from onebyone.options import option
 @dataclass(frozen=True, kw_only=True)
 class ICaRLOptions(ReplayOptions):
     replay_from: Literal["all", "others"] = option(
-        "others",
-        "replay from all of the memory, or only from the classes of earlier tasks (original: others)",
+        "others", "replay from all of the memory, or only from the classes of earlier tasks (original: others)"
     )
     readout: Literal["head", "ncm"] = option("ncm", "answer by the nearest class mean of the memory, or by the head")
 
@@ -32,7 +31,7 @@ class ICaRLOptions(ReplayOptions):
 class ICaRL(LinearReplay[ICaRLOptions]):
     """Sigmoid outputs; replayed samples are distilled from a copy of the network frozen at the last task switch.
 
-    The only method that must be told where a task ends. Replay begins with the second task, unless
+    The only method that needs task boundaries. Replay begins with the second task, unless
     ``replay_from=all``.
 
     >>> from onebyone.data import load

@@ -6,17 +6,27 @@ import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from onebyone.data import Spec
+from onebyone.errors import UsageError
 from onebyone.options import Checked
 from onebyone.seeding import generator
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Checked)  # the options of a method
+
+
+class LeftOut(NamedTuple):
+    """Predictions of samples that were learnt, each made as if that sample had not been learnt."""
+
+    scores: Tensor  # [k, C] as ``Learner.scores`` returns them
+    y: Tensor  # [k]
+    typicality: Tensor  # [k] as ``Learner.typicality`` returns it
 
 
 class Learner(nn.Module, ABC, Generic[C]):
@@ -48,16 +58,19 @@ class Learner(nn.Module, ABC, Generic[C]):
         self._reused: tuple[tuple[bool, int], Any] | None = None
 
     @abstractmethod
-    def observe(self, x: Tensor, y: Tensor) -> Tensor:
-        """Learn from one batch, [n, *shape] and [n] on the learner's device. Returns the loss, a scalar."""
+    def observe(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Learn from one batch, [n, *shape] and [n] on the learner's device. Returns the loss, a scalar.
 
-    def repeat(self, x: Tensor, y: Tensor) -> Tensor:
+        ``weight`` [n] are numbers above 0: a sample of weight 2 counts as much as two equal samples. None: all are 1.
+        """
+
+    def repeat(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """Train again on samples that were observed before; nothing is counted or kept a second time.
 
         This one suits learners that keep nothing but a network. Others override it.
         """
         counts = self.counts.clone()
-        loss = self.observe(x, y)
+        loss = self.observe(x, y) if weight is None else self.observe(x, y, weight)
         self.counts.copy_(counts)
         return loss
 
@@ -81,6 +94,91 @@ class Learner(nn.Module, ABC, Generic[C]):
         for name, tensor in old.state_dict().items():
             state[name][tuple(slice(size) for size in tensor.shape)] = tensor
         self.load_state_dict(state)  # for the generator; the tensors were written above
+
+    # Changes other than learning. Values of tensors may be read here. A change that raises may leave the learner
+    # half changed, so callers change a copy.
+
+    def merge(self, other: Self) -> None:
+        """Learn what ``other`` has learnt, as if this learner had observed its samples too.
+
+        ``other`` has the same options, seed and number of classes, and the same classes in the same slots.
+        """
+        raise UsageError(
+            "weights of a network cannot be merged; teach one classifier with the samples of both, or use a method "
+            "that keeps statistics, such as patch-lda"
+        )
+
+    def forget(self, x: Tensor, y: Tensor) -> None:
+        """Forget samples [n, *shape] and [n] that were observed: here they are only no longer counted.
+
+        Raises
+        ------
+        UsageError
+            If they cannot all have been observed.
+        """
+        forgotten = torch.bincount(y, minlength=len(self.counts))
+        missing = (forgotten > self.counts).nonzero().flatten()
+        if len(missing):
+            slot = int(missing[0])
+            raise UsageError(
+                f"{int(forgotten[slot])} samples of a class are to be forgotten, but only {int(self.counts[slot])} "
+                "were learnt; give samples that were learnt, with their labels"
+            )
+        self.counts -= forgotten
+
+    @torch.no_grad()
+    def forget_class(self, slot: int) -> None:
+        """Forget a class. Its slot is then as in a new learner, for another class.
+
+        Every tensor with one entry per class gets the initial value at this slot, which works for most methods.
+        """
+        larger = replace(self.spec, num_classes=self.spec.num_classes + 1)
+        initial = type(self)(self.options, larger, self.seed, self.device).state_dict()
+        for name, tensor in self.state_dict().items():
+            per_class = [axis for axis, size in enumerate(tensor.shape) if size != initial[name].shape[axis]]
+            if len(per_class) == 1:  # the axis of classes is the one that grows with their number
+                tensor.select(per_class[0], slot).copy_(initial[name].select(per_class[0], slot))
+
+    @torch.no_grad()
+    def unite(self, slot: int, into: int) -> None:
+        """Make two classes one, in the slot ``into``. The other slot is then as in a new learner."""
+        self.counts[into] += self.counts[slot]
+        self.counts[slot] = 0  # what is forgotten is a class without samples
+        self.forget_class(slot)
+
+    def reorder(self, slots: Tensor) -> None:
+        """Move every class: the class of slot ``slots[i]`` goes to slot i. ``slots`` [C] is a permutation.
+
+        Needed by learners that have ``merge``, whose classes must be in the same slots.
+        """
+        raise UsageError("the classes of a network cannot be moved to other slots")
+
+    # How far answers can be trusted
+
+    def temperature(self) -> float:
+        """The number that scores are divided by before a softmax turns them into probabilities."""
+        return 1.0
+
+    def left_out(self) -> LeftOut | None:
+        """Honest predictions of samples that were learnt, or None for a learner that has none."""
+        return None
+
+    def typical_values(self) -> Tensor | None:
+        """[k] the typicality of learnt samples as if they had not been learnt, or None for a learner that has none."""
+        found = self.left_out()
+        return None if found is None else found.typicality
+
+    def typicality_readout(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """A function from features [n, d] and scores [n, C] to typicality [n], for the current state: for export."""
+        return lambda features, scores: scores.amax(1)
+
+    def answer_interval(self, batch: int) -> int:
+        """How many steps of ``batch`` samples take at least twice as long as one answer; 1 if an answer is cheap."""
+        return 1
+
+    def typicality(self, x: Tensor) -> Tensor:
+        """[n, *shape] -> [n] numbers, larger for samples that are more like something learnt."""
+        return self.scores(x).amax(1)
 
     def answering_copy(self) -> Self:
         """A copy that answers as this one does now, and is not meant to learn: for export."""
@@ -133,6 +231,22 @@ class Learner(nn.Module, ABC, Generic[C]):
             self.train(training)
         return torch.cat(parts).masked_fill(~self.observed, float("-inf"))
 
+    @torch.no_grad()
+    def scores_and_typicality(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[n, *shape] -> what ``scores`` and ``typicality`` return, with one pass through an encoder."""
+        training = self.training
+        self.eval()
+        try:
+            readout, typicality = self.readout(), self.typicality_readout()
+            parts = []
+            for part in x.split(self.spec.chunk):
+                features = self.features(part)
+                scores = readout(features).masked_fill(~self.observed, float("-inf"))
+                parts.append((scores, typicality(features, scores)))
+        finally:
+            self.train(training)
+        return torch.cat([scores for scores, _ in parts]), torch.cat([found for _, found in parts])
+
     def predict(self, x: Tensor) -> Tensor:
         """[n, *shape] -> [n] the class with the highest score, or -1 while no class is known."""
         best = self.scores(x).max(1)
@@ -152,6 +266,10 @@ class Learner(nn.Module, ABC, Generic[C]):
             self._reused = key, compute()
         result: T = self._reused[1]
         return result
+
+    def drop_solution(self) -> None:
+        """Compute the next answer from the state alone, as a learner that loads the present state does."""
+        self._reused = None
 
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: without the result kept by ``reuse``, which may be larger than everything else."""

@@ -27,6 +27,11 @@ def reduce(values: Tensor, weight: Tensor, reduction: Reduction = "mean") -> Ten
     return total if reduction == "sum" else total / weight.sum().clamp(min=1)
 
 
+def average(values: Tensor, weight: Tensor | None = None) -> Tensor:
+    """[n] values -> their mean, or their weighted mean."""
+    return values.mean() if weight is None else reduce(values, weight)
+
+
 def cross_entropy(
     logits: Tensor, y: Tensor, weight: Tensor, reduction: Reduction = "mean", among: Tensor | None = None
 ) -> Tensor:
@@ -53,19 +58,19 @@ def mean_over(values: Tensor, mask: Tensor) -> Tensor:
     return (values * mask).sum(1) / mask.sum(1).clamp(min=1)
 
 
-def byol(prediction: Tensor, target: Tensor, positive: Tensor) -> Tensor:
+def byol(prediction: Tensor, target: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
     """Equation 1: minus the mean similarity of q(z) of x_i [n, d] to the target's z of its positives [m, d]."""
-    return -mean_over(prediction @ target.T, positive).mean()
+    return -average(mean_over(prediction @ target.T, positive), weight)
 
 
-def pull(z: Tensor, y: Tensor, prototypes: Tensor) -> Tensor:
+def pull(z: Tensor, y: Tensor, prototypes: Tensor, weight: Tensor | None = None) -> Tensor:
     """First term of equation 3: minus the mean similarity of each sample to its class's prototype [C, d]."""
-    return -(z @ prototypes.T).gather(1, y[:, None]).mean()
+    return -average((z @ prototypes.T).gather(1, y[:, None]).flatten(), weight)
 
 
-def gather_mates(z: Tensor, y: Tensor) -> Tensor:
+def gather_mates(z: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
     """Second term of equation 3: minus the mean similarity of each sample to its batch mates."""
-    return -mean_over(z @ z.T, batch_mates(y)).mean()
+    return -average(mean_over(z @ z.T, batch_mates(y)), weight)
 
 
 def repel(prototypes: Tensor, observed: Tensor) -> Tensor:

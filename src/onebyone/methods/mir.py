@@ -21,8 +21,7 @@ from onebyone.options import option
 class MIROptions(ReplayOptions):
     candidates: int = option(50, "samples of the memory that are compared; replay_size of them are replayed", low=1)
     replay_from: Literal["all", "others"] = option(
-        "others",
-        "replay from all of the memory, or only other classes than the incoming ones (original: others)",
+        "others", "replay from all of the memory, or only other classes than the incoming ones (original: others)"
     )
 
 

@@ -17,7 +17,8 @@ class Options(Checked):
 
     learning_rate: float = option(0.1, "step size of plain SGD (paper: 0.1)", above=0)
     encoder: str | Encoder = option(
-        "auto", "network: resnet18, conv, mlp, timm:NAME (pretrained), or auto (by the shape of the samples)"
+        "auto",
+        "network: resnet18, conv or mlp; lite0, timm:NAME or onnx:FILE (pretrained); auto: by the shape of the samples",
     )
     augment: bool = option(True, "crop and flip images, incoming and replayed (paper: yes)")
     channels_last: bool = option(True, "memory layout of convolutions: faster on a CPU; not used on a GPU")

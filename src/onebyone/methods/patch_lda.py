@@ -6,50 +6,57 @@ import math
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 
 from onebyone.data import Spec
 from onebyone.errors import UsageError
-from onebyone.memory import Moments
+from onebyone.memory import KeptSample, Moments
+from onebyone.memory.moments import LARGEST_CODE
+from onebyone.methods.discriminant import GAIN, Discriminant
+from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.options import BudgetOptions
 from onebyone.methods.registry import register
-from onebyone.methods.warm_up import WarmUpLearner
-from onebyone.nets import Directions, Patches
+from onebyone.methods.solution import Solution, checksum, new_scatter
+from onebyone.nets import LARGEST, Directions, Patches
 from onebyone.options import option
-from onebyone.seeding import generator
+from onebyone.seeding import derive
 
 MEGABYTE = 1_000_000
-LEAST = 1e-3  # shrinkage with many samples: features are not normally distributed
+KEPT_SHARE = 0.03  # of the budget, for the samples that calibrate answers
+MOST_KEPT = 256
+MOST_PENDING = 100  # samples by which a solution is updated; with more it is computed again
+GROWTH = 1.5  # of the weight of all samples, after which a solution is computed again
 
 
 @dataclass(frozen=True, kw_only=True)
 class PatchLDAOptions(BudgetOptions):
     shrinkage: float = option(
         0.0,
-        "shrinkage of the covariance, as in scikit-learn; 0: by the number of samples",
+        "shrinkage of the covariance, as in scikit-learn; 0: chosen by the statistics",
         low=0,
         high=1,
     )
-    first_samples: int = option(200, "vectors that estimate the scale of each value; not used for images", low=1)
     patch: int = option(8, "side of a filter in pixels; at most half of the image", low=1)
     stride: int = option(0, "rows between patches; 0: 1 if the budget is below a megabyte, else 2, for speed", low=0)
     threshold: float = option(1.0, "threshold of a filter's response, positive or negative", low=0)
 
 
 @register("patch-lda", PatchLDAOptions, section="not in the paper")
-class PatchLDA(WarmUpLearner[PatchLDAOptions]):
-    """No network, no gradient, no stored image: class means and one covariance of the responses of fixed filters.
+class PatchLDA(Learner[PatchLDAOptions]):
+    """No network, no gradient: class means and one covariance of fixed features, and a few samples for calibration.
 
-    The order of the stream does not matter, so nothing is forgotten. Filters suit natural images in general and are
-    computed before any is seen (for vectors: random directions). Scores are those of linear discriminant analysis,
-    equal to scikit-learn's with the same features and shrinkage.
+    The order of the stream does not matter, so nothing is forgotten. Features of images are responses of filters that
+    suit natural images in general and are computed before any is seen. Features of vectors are their values, and
+    projections on random directions if the budget has room for them. Scores are those of linear discriminant analysis
+    with equal priors, shrunk class means, and a shrinkage of the covariance that the statistics choose
+    (:class:`~onebyone.methods.discriminant.Discriminant`).
 
-    Vectors have to be standardised. The first ones are stored until there are enough to estimate the scale, in the
-    bytes that the statistics will use, so that the budget is never exceeded. Until then answers are computed from the
-    samples so far.
+    All statistics are sums, so they can be merged, and samples can be removed. About 3 % of the budget holds a random
+    sample of the stream. At any time, each of these is scored as if it had not been learnt, which gives an honest
+    estimate of the accuracy, and the temperature that turns scores into probabilities.
 
     There is no loss: ``observe`` returns zero. Larger batches give the same statistics, faster.
 
@@ -61,132 +68,133 @@ class PatchLDA(WarmUpLearner[PatchLDAOptions]):
     (True, True)
     """
 
+    side: int = LARGEST  # pixels of the shorter side that patches see
+    gain: float = GAIN  # by which projections must improve the separation of classes to be used
+
     def __init__(self, options: PatchLDAOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
         options = options.budgeted(spec)
         super().__init__(options, spec, seed, device)
-        extractor, moments = self.parts(self.affordable())
-        extractor.fit(generator(seed, "weights"))  # computed on the CPU: the same filters on every device
-        self.extractor, self.moments = extractor.to(device), moments.to(device)
-        self.warm_up = 0 if spec.is_image else self.first_samples()
-        self.seen = 0  # samples so far, as a plain number: known without reading a tensor
-        self.register_load_state_dict_post_hook(PatchLDA.restore_counters)  # type: ignore[no-untyped-call]
+        self.build()
+        extractor, moments, kept = self.affordable()
+        extractor.fit(derive(seed, "weights"))  # computed on the CPU: the same filters on every device
+        self.extractor, self.moments, self.kept = extractor.to(device), moments.to(device), kept.to(device)
+        self._solution: Solution | None = None
 
-    def first_samples(self) -> int:
-        """How many vectors are stored first; fewer than ``first_samples`` if the budget holds fewer."""
-        fit = min(self.options.first_samples, *(len(room) for room in self.waiting()))
-        if fit == 0:
-            raise UsageError(
-                f"budget is {self.options.budget} bytes, and statistics of this size cannot store a first vector of "
-                f"{self.spec.sample_bytes} bytes; raise the budget"
-            )
-        return fit
+    def build(self) -> None:
+        """Create what the parts depend on."""
 
-    def parts(self, filters: int) -> tuple[Patches | Directions, Moments]:
-        """Feature extractor and statistics with this number of filters."""
-        options, shape = self.options, self.spec.shape
-        extractor: Patches | Directions
-        if self.spec.is_image:
+    @property
+    def reads_patches(self) -> bool:
+        """Whether features are those of patches of images, which are summed and kept as whole numbers."""
+        return self.spec.is_image
+
+    @property
+    def keeps_samples(self) -> bool:
+        """Whether samples themselves are kept, and not the features of images, which take fewer bytes if there are few.
+
+        By the budget, not by the number of features, which falls when room for classes grows.
+        """
+        most_features = math.isqrt(self.options.budget // 2)  # their products take twice the square in bytes
+        return not self.reads_patches or self.spec.sample_bytes < most_features
+
+    def parts(self, filters: int, raw: bool = True) -> tuple[Patches | Directions, Moments, KeptSample]:
+        """Feature extractor, statistics and kept samples with this number of filters."""
+        options, shape, classes = self.options, self.spec.shape, self.spec.num_classes
+
+        def kept(width: int, dtype: torch.dtype) -> KeptSample:
+            width, dtype = (math.prod(shape), self.spec.dtype) if self.keeps_samples else (width, dtype)
+            count = int(KEPT_SHARE * options.budget / (width * dtype.itemsize + 12))
+            return KeptSample(min(MOST_KEPT, count), width, dtype)
+
+        if self.reads_patches:
             # By the budget, not by the number of filters, which falls when room for classes grows.
             stride = options.stride or (1 if options.budget < MEGABYTE else 2)
             mirrored = self.spec.augmentation.flip
-            extractor = Patches(shape, filters, options.patch, stride, options.threshold, mirrored)
-        else:
-            extractor = Directions(shape, filters)
-        return extractor, Moments(extractor.width, self.spec.num_classes)
+            patches = Patches(shape, filters, options.patch, stride, options.threshold, mirrored, self.side)
+            return patches, Moments(patches.width, classes), kept(patches.width, torch.int8)
+        directions = Directions(shape, filters, raw=raw)
+        return directions, Moments(directions.width, classes, torch.float64), kept(0, self.spec.dtype)
 
-    def affordable(self) -> int:
-        """The number of filters that fit into the budget; none raises a ``UsageError``."""
-
-        def size(filters: int) -> int:
-            with torch.device("meta"):  # shapes only
-                return nbytes(*self.parts(filters))
-
+    def affordable(self) -> tuple[Patches | Directions, Moments, KeptSample]:
+        """The parts with as many filters as fit into the budget; none raises a ``UsageError``."""
         budget = self.options.budget
-        if size(1) > budget:
-            raise UsageError(f"budget is {budget} bytes; with these samples and classes it must be at least {size(1)}")
-        # The covariance alone takes more bytes than the square of that number, which bounds the search.
-        return bisect_right(range(1, math.isqrt(budget) + 1), budget, key=size)
+
+        def size(filters: int, raw: bool = True) -> int:
+            with torch.device("meta"):  # shapes only
+                return nbytes(*self.parts(filters, raw))
+
+        raw = self.reads_patches or size(0) <= budget
+        least = 0 if raw and not self.reads_patches else 1
+        if size(least, raw) > budget:
+            raise UsageError(
+                f"budget is {budget} bytes; with these samples and classes it must be at least {size(least, raw)}"
+            )
+        # The products alone take more bytes than the square of that number, which bounds the search.
+        most = bisect_right(range(least, math.isqrt(budget) + 1), budget, key=lambda count: size(count, raw))
+        return self.parts(least + most - 1, raw)
 
     @property
     def memory_bytes(self) -> int:
-        """Bytes of the statistics, without the solution, which is computed from them."""
-        return nbytes(self.extractor, self.moments)
-
-    def restore_counters(self, keys: object = None) -> None:
-        """Set the plain numbers that a loaded state implies."""
-        self.seen = int(self.counts.sum())
-        if self.moments.counts.any():  # a learner that grew may have a longer warm-up than the one before it
-            self.warm_up = min(self.warm_up, self.seen)
-
-    @torch.no_grad()
-    def take_over(self, old: Self) -> None:
-        """Continue as ``old``. Room for more classes takes filters away; statistics of the others are kept."""
-        self.generator.set_state(old.generator.get_state())
-        if old.seen < old.warm_up:
-            x, y = (room[: old.seen] for room in old.waiting())
-            self.observe(x, y.long())
-        else:
-            for new, had in zip(self.extractor.buffers(), old.extractor.buffers(), strict=True):
-                new.copy_(had[tuple(slice(size) for size in new.shape)])
-            # Features are ordered by region and sign, and then by filter.
-            columns = torch.arange(old.extractor.width).reshape(-1, old.extractor.count)[:, : self.extractor.count]
-            columns = columns.flatten().to(self.device)
-            means = torch.zeros(self.moments.mean_codes.shape, dtype=torch.float64, device=self.device)
-            means[: len(old.counts)] = old.moments.means()[:, columns]
-            self.moments.counts[: len(old.counts)] = old.moments.counts
-            self.moments.set_means(self.moments.counts, means)
-            self.moments.set_covariance(old.moments.covariance()[columns][:, columns])
-        self.counts[: len(old.counts)] = old.counts
-        self.steps.copy_(old.steps)
-        self.restore_counters()
-
-    @torch.no_grad()
-    def observe(self, x: Tensor, y: Tensor) -> Tensor:
-        self.count(y)
-        early = max(0, self.warm_up - self.seen)
-        if early:
-            for room, values in zip(self.waiting(), (x, y), strict=True):
-                room[self.seen : self.warm_up][: len(y)] = values[:early]
-        self.seen += len(y)
-        if early and self.seen >= self.warm_up:
-            self.end_warm_up()
-        if self.seen > self.warm_up:
-            self.learn(x[early:], y[early:])
-        return torch.zeros((), device=self.device)
-
-    def repeat(self, x: Tensor, y: Tensor) -> Tensor:
-        """Do nothing: the samples are in the statistics already."""
-        return torch.zeros((), device=self.device)
-
-    def waiting(self) -> tuple[Tensor, Tensor]:
-        """Buffers for the first samples and their labels, in the bytes of the statistics, which are still empty."""
-        size, shape = math.prod(self.spec.shape), self.spec.shape
-        room = self.moments.covariance_codes.view(self.spec.dtype).flatten()
-        return room[: len(room) // size * size].reshape(-1, *shape), self.moments.mean_codes.flatten()
-
-    def sample_counts(self) -> list[Tensor]:
-        return [*super().sample_counts(), self.moments.counts]
-
-    def kept_labels(self) -> list[Tensor]:
-        """Labels of the first samples while they are stored; none after the warm-up."""
-        return [self.waiting()[1][: self.seen if self.seen < self.warm_up else 0]]
+        """Bytes of the statistics and kept samples, without the solution, which is computed from them."""
+        return nbytes(self.extractor, self.moments, self.kept)
 
     @property
     def filters(self) -> int:
-        return self.extractor.count
+        return 1 if self.raw else self.extractor.count  # projections are an addition to the values of vectors
 
-    def end_warm_up(self) -> None:
-        """Estimate the scale from the stored vectors, and learn them."""
-        x, y = (room[: self.warm_up].clone() for room in self.waiting())
-        for room in self.waiting():
-            room.zero_()
-        assert isinstance(self.extractor, Directions)
-        self.extractor.standardise(self.scaled(x))
-        self.learn(x, y.long())
+    @property
+    def raw(self) -> bool:
+        """Whether the values of vectors are features themselves."""
+        return isinstance(self.extractor, Directions) and self.extractor.raw
 
-    def learn(self, x: Tensor, y: Tensor) -> None:
-        for part, labels in zip(x.split(self.spec.chunk), y.split(self.spec.chunk), strict=True):
-            self.moments.add(self.features(part), labels)
+    def sample_counts(self) -> list[Tensor]:
+        return [*super().sample_counts(), self.moments.weights]
+
+    def kept_labels(self) -> list[Tensor]:
+        return [self.kept.labels[self.kept.used()]]
+
+    # Learning
+
+    @torch.no_grad()
+    def observe(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        followed = self.can_follow(len(y)) and weight is None
+        self.count(y)
+        size = self.spec.chunk
+        weights = [None] * len(x.split(size)) if weight is None else weight.split(size)
+        for part, labels, amount in zip(x.split(size), y.split(size), weights, strict=True):
+            read = self.read(part)
+            features = self.codes(read)
+            if followed and self._solution is not None:
+                self._solution.pending.append(new_scatter(self.moments, features, labels))
+            self.moments.add(features, labels, amount)
+            values, identity = self.kept_form(part, read, features)
+            self.kept.add(values, labels, amount, identity)
+        self._solution = self._solution if followed else None
+        if self._solution is not None:
+            self._solution.key = self.state_key()
+        return torch.zeros((), device=self.device)
+
+    def repeat(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
+        """Do nothing: the samples are in the statistics already."""
+        return torch.zeros((), device=self.device)
+
+    def read(self, x: Tensor) -> Tensor:
+        """[n, *shape] samples as they are stored -> what the extractor reads."""
+        return self.scaled(x)
+
+    def codes(self, read: Tensor) -> Tensor:
+        """Features as they are summed: those of patches are rounded to whole numbers, so that sums are exact."""
+        features: Tensor = self.extractor(read)
+        return features.round().clamp(-LARGEST_CODE, LARGEST_CODE) if self.reads_patches else features
+
+    def kept_form(self, x: Tensor, read: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        """What is kept of samples, and the values that identify a sample."""
+        values = x.flatten(1) if self.keeps_samples else features.to(torch.int8)
+        return values, values
+
+    def kept_features(self, values: Tensor) -> Tensor:
+        """[k, d] features of kept samples."""
+        return self.codes(self.read(values.unflatten(1, self.spec.shape))) if self.keeps_samples else values
 
     def scaled(self, x: Tensor) -> Tensor:
         """Float images are divided by their largest value: their scale is unknown, and squares could overflow."""
@@ -195,56 +203,147 @@ class PatchLDA(WarmUpLearner[PatchLDAOptions]):
         return x / x.abs().amax((1, 2, 3), keepdim=True).clamp(min=torch.finfo(x.dtype).tiny)
 
     def features(self, x: Tensor) -> Tensor:
-        features: Tensor = self.extractor(self.scaled(x))
-        return features
+        return self.extractor(self.read(x))  # type: ignore[no-any-return]
 
-    def scores(self, x: Tensor, chunk: int | None = None) -> Tensor:
-        return super(PatchLDA, self.ready()).scores(x, chunk)
+    # Changes other than learning
 
     @torch.no_grad()
-    def ready(self) -> Self:
-        """This learner, or during the warm-up a copy that ends it with the samples so far."""
-        if self.seen >= self.warm_up:
-            return self
-        copy = type(self)(self.options, self.spec, device=self.device)
-        copy.load_state_dict(self.state_dict())
-        copy.warm_up = copy.seen
-        if copy.seen:
-            copy.end_warm_up()
-        return copy
+    def merge(self, other: Self) -> None:
+        if not all(
+            torch.equal(*pair) for pair in zip(self.extractor.buffers(), other.extractor.buffers(), strict=True)
+        ):
+            raise UsageError("the two have different filters; give both the same random_state, memory and options")
+        self.moments.merge(other.moments)
+        self.kept.merge(other.kept)
+        self.counts += other.counts
+        self.steps += other.steps
+
+    @torch.no_grad()
+    def forget(self, x: Tensor, y: Tensor) -> None:
+        super().forget(x, y)
+        before = self.moments.squares()
+        minus = -torch.ones(len(y), dtype=torch.float64, device=y.device)
+        for part, labels, amount in zip(
+            x.split(self.spec.chunk), y.split(self.spec.chunk), minus.split(self.spec.chunk), strict=True
+        ):
+            read = self.read(part)
+            features = self.codes(read)
+            self.moments.add(features, labels, amount)
+            self.kept.remove(self.kept_form(part, read, features)[1], labels)
+        self.moments.check_possible(before)
+
+    @torch.no_grad()
+    def forget_class(self, slot: int) -> None:
+        self.moments.forget_class(slot)
+        self.kept.forget_class(slot)
+        self.counts[slot] = 0
+
+    @torch.no_grad()
+    def unite(self, slot: int, into: int) -> None:
+        self.moments.unite(slot, into)
+        self.kept.unite(slot, into)
+        self.counts[into] += self.counts[slot]
+        self.counts[slot] = 0
+
+    @torch.no_grad()
+    def reorder(self, slots: Tensor) -> None:
+        for tensor in (self.counts, self.moments.weights, self.moments.sums):
+            tensor.copy_(tensor[slots])
+        self.kept.labels.copy_(slots.argsort()[self.kept.labels.long()].where(self.kept.used(), 0))
+
+    @torch.no_grad()
+    def take_over(self, old: Self) -> None:
+        """Continue as ``old``. Room for more classes takes filters away; statistics of the others are kept."""
+        if old.raw != self.raw:
+            raise UsageError(
+                f"budget is {self.options.budget} bytes, too little for features of this length and that many classes"
+            )
+        self.generator.set_state(old.generator.get_state())
+        columns = old.extractor.columns(self.extractor.count).to(self.device)
+        buffers = (extractor.state_dict().values() for extractor in (self.extractor, old.extractor))
+        for new, had in zip(*buffers, strict=True):
+            per_feature = had.dim() == 1 and len(had) == old.extractor.width
+            kept = had[columns] if per_feature else had[tuple(slice(size) for size in new.shape)]
+            new.zero_()[tuple(slice(size) for size in kept.shape)] = kept
+        self.moments.take_over(old.moments, columns)
+        values = old.kept.values if self.keeps_samples else old.kept.values[:, columns]
+        self.kept.replace(old.kept.keys, values, old.kept.labels)
+        self.counts[: len(old.counts)] = old.counts
+        self.steps.copy_(old.steps)
+
+    # Answers
 
     def readout(self) -> Callable[[Tensor], Tensor]:
-        weights, offsets = self.reuse(self.solve)
-        return lambda features: features.double() @ weights + offsets
+        classes = self.spec.num_classes
+        if not self.moments.weights.any():
+            return lambda features: features.new_full((len(features), classes), float("-inf"), dtype=torch.float64)
+        solution = self.solution()
+        known, answer = solution.known, solution.discriminant
 
-    def solve(self) -> tuple[Tensor, Tensor]:
-        """Weights [d, C] and offsets [C] of linear discriminant analysis; priors are the observed class frequencies."""
-        means, covariance = self.moments.means(), self.moments.covariance()
-        share = self.options.shrinkage or oracle_shrinkage(covariance, self.counts.sum()).clamp(min=LEAST)
-        variance = covariance.diagonal().mean()
-        covariance *= 1 - share
-        covariance.diagonal().add_((share * variance).where(variance > 0, 1.0))  # one sample: the nearest mean
-        root, failed = torch.linalg.cholesky_ex(covariance)
-        if failed:
-            raise UsageError(
-                f"with shrinkage {float(share):.3g} the covariance has no inverse; raise it or leave it out"
-            )
-        weights = torch.cholesky_solve(means.T, root).contiguous()
-        frequency = self.counts.double() / self.counts.sum()
-        return weights, frequency.log() - (means.T * weights).sum(0) / 2
+        def scores(features: Tensor) -> Tensor:
+            found = answer.scores(features)
+            return found.new_full((found.shape[0], classes), float("-inf")).index_copy(1, known, found)
 
+        return scores
 
-def oracle_shrinkage(covariance: Tensor, samples: Tensor) -> Tensor:
-    """The best shrinkage for normally distributed samples (Chen et al., 2010); larger with fewer samples.
+    def temperature(self) -> float:
+        return self.solution().temperature if self.moments.weights.any() else 1.0
 
-    scikit-learn's ``oas`` gives the same.
+    def left_out(self) -> LeftOut | None:
+        if not self.moments.weights.any():
+            return None
+        solution, found = self.solution(), self.solution().left_out
+        scores = found.scores.new_full((len(found.y), self.spec.num_classes), float("-inf"))
+        return LeftOut(scores.index_copy(1, solution.known, found.scores), solution.known[found.y], found.typicality)
 
-    >>> oracle_shrinkage(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.tensor(9))
-    tensor(1.)
-    """
-    square, variance = covariance.square().mean(), covariance.diagonal().mean().square()
-    excess = (samples + 1) * (square - variance / len(covariance))
-    return ((square + variance) / excess).where(excess > 0, 1.0).clamp(max=1)
+    @torch.no_grad()
+    def typicality(self, x: Tensor) -> Tensor:
+        answer = self.solution()
+        return torch.cat([answer.typicality(self.features(part)) for part in x.split(self.spec.chunk)])
+
+    def typicality_readout(self) -> Callable[[Tensor, Tensor], Tensor]:
+        return self.solution().typicality_readout()
+
+    def state_key(self) -> int:
+        """Changes with every value of the state. Not computed on a GPU, where a solution is never used again."""
+        return checksum(self) if self.device.type == "cpu" else 0
+
+    def can_follow(self, samples: int) -> bool:
+        """Whether the present solution can be updated by so many samples."""
+        solution = self._solution
+        return (
+            solution is not None
+            and self.device.type == "cpu"
+            and solution.samples() + samples <= MOST_PENDING
+            and solution.key == self.state_key()
+        )
+
+    @torch.no_grad()
+    def solution(self) -> Solution:
+        """The solution for the present statistics: the last one, that one updated, or a new one."""
+        last, weights = self._solution, self.moments.weights
+        if last is None or self.device.type != "cpu" or last.key != self.state_key():
+            last = None
+        elif not last.pending:
+            return last
+        known = weights.nonzero()[:, 0]
+        weights, means = weights[known], self.moments.means()[known]
+        if last and torch.equal(known, last.known) and float(weights.sum()) <= GROWTH * last.discriminant.total:
+            last.discriminant.update(torch.cat(last.pending), weights, means)
+            self._solution = Solution(last.discriminant, known, self, last)
+            return self._solution
+        always = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else self.moments.width
+        answer = Discriminant(weights, means, self.moments.scatter(), always, self.options.shrinkage, self.gain)
+        self._solution = Solution(answer, known, self)
+        return self._solution
+
+    def drop_solution(self) -> None:
+        super().drop_solution()
+        self._solution = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.drop_solution()  # so that the copy and this learner answer with the same bits
+        return super().__getstate__()
 
 
 def nbytes(*parts: nn.Module) -> int:

@@ -43,10 +43,7 @@ class PrototypeReplay(ReplayLearner[P]):
             case "linear":
                 self.projector, depth = nn.Linear(width, options.projection), options.projection
             case "mlp":
-                self.projector, depth = (
-                    multilayer(width, options.hidden, options.projection),
-                    options.projection,
-                )
+                self.projector, depth = (multilayer(width, options.hidden, options.projection), options.projection)
         self.prototypes = CosineHead(depth, self.spec.num_classes, options.temperature)
 
     def embed(self, view: Tensor) -> Tensor:

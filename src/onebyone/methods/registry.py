@@ -65,8 +65,8 @@ def find(text: str) -> Entry:
 def methods() -> dict[str, Entry]:
     """Every method by name: as in the paper's tables, then others of this package, then those of installed packages.
 
-    >>> list(methods())[8:13]
-    ['supbyol', 'ccp', 'replay', 'patch-lda', 'hybrid']
+    >>> list(methods())[8:14]
+    ['supbyol', 'ccp', 'replay', 'patch-lda', 'lda', 'hybrid']
     """
     return METHODS.all()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self, TypeVar
 
 import torch
@@ -20,6 +21,7 @@ from onebyone.methods.options import ReplayOptions
 from onebyone.nets import cosine, separate_batches, unit
 
 R = TypeVar("R", bound=ReplayOptions)
+COSINES = 0.1  # temperature of cosines to class means, as in cosine heads: makes them comparable with log-probabilities
 
 
 @dataclass(frozen=True)
@@ -28,11 +30,15 @@ class Encoded(Rows):
 
     view: Tensor = field(kw_only=True)  # [n, *shape] augmented, as the network reads them
     features: Tensor = field(kw_only=True)  # [n, d] as ``embed`` returns them
+    sample_weight: Tensor | None = field(kw_only=True, default=None)  # [n] ``weight``, if samples came with weights
     shared: dict[str, Tensor] = field(kw_only=True, default_factory=dict)  # computed once, used by both losses
 
 
 class ReplayLearner(NetworkLearner[R]):
-    """A learner with a memory: one loss on incoming samples, one on replayed samples, one SGD step on their sum."""
+    """A learner with a memory: one loss on incoming samples, one on replayed samples, one SGD step on their sum.
+
+    Weights of incoming samples are in ``incoming.weight``, by which ``incoming_loss`` averages.
+    """
 
     extra_fields: ClassVar[tuple[str, ...]] = ()  # further fields stored with a sample: [C] numbers each
 
@@ -55,7 +61,9 @@ class ReplayLearner(NetworkLearner[R]):
         return [*super().sample_counts(), self.memory.seen]
 
     def kept_labels(self) -> list[Tensor]:
-        return [self.memory.y]
+        filled, y = self.memory.filled, self.memory.y
+        empty = torch.cat([y[:-1][~filled], y[-1:]])
+        return [y[:-1][filled], empty[(empty != 0) & (empty != -1)]]  # rows without a sample have 0 or -1
 
     def take_over(self, old: Self) -> None:
         had, has = old.memory.capacity, self.memory.capacity
@@ -66,20 +74,37 @@ class ReplayLearner(NetworkLearner[R]):
             )
         super().take_over(old)
 
-    def observe(self, x: Tensor, y: Tensor) -> Tensor:
+    def forget(self, x: Tensor, y: Tensor) -> None:
+        """Remove these samples from the memory and from the counts. The weights still carry what they taught."""
+        super().forget(x, y)
+        self.memory.remove(self.memory.find(x, y), len(y))
+
+    def forget_class(self, slot: int) -> None:
+        """Remove the class from the memory; its weights become those of a class that was never seen."""
+        self.memory.forget_class(slot, int(self.counts[slot]))
+        kept = {name: tensor.clone() for name, tensor in self.memory.state_dict().items()}
+        super().forget_class(slot)
+        self.memory.load_state_dict(kept)  # where it has one entry per class, it is right already
+
+    def unite(self, slot: int, into: int) -> None:
+        """Give the samples in the memory to the other class, which replay then teaches to the network."""
+        self.memory.relabel(slot, into)
+        super().unite(slot, into)
+
+    def observe(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         self.count(y)
-        loss, kept = self.train_step(x, y)
+        loss, kept = self.train_step(x, y, weight)
         self.memory.add(x, y, self.generator, **kept)
         return loss
 
-    def repeat(self, x: Tensor, y: Tensor) -> Tensor:
+    def repeat(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """Train again on samples that were observed before; they are not offered to the memory again."""
         self.steps += 1
-        return self.train_step(x, y)[0]
+        return self.train_step(x, y, weight)[0]
 
-    def train_step(self, x: Tensor, y: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    def train_step(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> tuple[Tensor, dict[str, Tensor]]:
         """One SGD step on incoming and replayed samples: its loss, and the further fields to store with ``x``."""
-        incoming = Rows(x, y, torch.ones(len(y), device=x.device))
+        incoming = Rows(x, y, torch.ones(len(y), device=x.device) if weight is None else weight.float())
         batches = [incoming, *(self.fill_missing(rows, incoming) for rows in self.draw(incoming))]
         sizes = [len(batch.y) for batch in batches]
         views = self.view(torch.cat([batch.x for batch in batches]))
@@ -88,8 +113,12 @@ class ReplayLearner(NetworkLearner[R]):
             Encoded(**vars(batch), view=view, features=feature)
             for batch, view, feature in zip(batches, views.split(sizes), features, strict=True)
         ]
+        if weight is not None:
+            encoded[0] = replace(encoded[0], sample_weight=incoming.weight)
         first, replay, *others = encoded
         loss = self.options.incoming_weight * self.incoming_loss(first, replay, *others)
+        if weight is not None:  # it is a mean by weight; now each sample has its share of the loss times its weight
+            loss = loss * (incoming.weight.sum().clamp(min=1) / len(weight))
         loss = loss + self.options.replay_weight * self.replay_loss(replay, first, *others)
         kept = self.keep(first)
         self.descend(loss)
@@ -152,6 +181,15 @@ class ReplayLearner(NetworkLearner[R]):
             return self.logits
         means, present = self.reuse(self.memory_means)
         return lambda features: cosine(features, means, 1.0).masked_fill(~present, float("-inf"))
+
+    def temperature(self) -> float:
+        return COSINES if self.options.readout == "ncm" else 1.0
+
+    def answer_interval(self, batch: int) -> int:
+        """Class means are a forward pass over the memory; a step computes about three per sample."""
+        if self.options.readout != "ncm":
+            return 1
+        return math.ceil(2 * self.memory.capacity / (3 * (batch + self.options.replay_size)))
 
     def memory_means(self) -> tuple[Tensor, Tensor]:
         """[C, d] the mean direction of each class in the memory, and [C] which classes have samples."""

@@ -65,7 +65,7 @@ class SupBYOL(PrototypeReplay[SupBYOLOptions]):
             joint = self.options.passes == "joint"  # together with the replayed ones, as in the online network
             views = torch.cat([partners, drawn[0].view]) if joint else partners
             target = self.target(views)[: len(partners)]
-        return byol(self.unit(prediction), self.unit(target), positive)
+        return byol(self.unit(prediction), self.unit(target), positive, incoming.sample_weight)
 
     def partners(self, incoming: Rows) -> Rows:
         """For each sample another one of its class, or itself if there is none (in another view, as in BYOL)."""

@@ -1,0 +1,116 @@
+"""A random sample of a stream that does not depend on its order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Self
+
+import torch
+from torch import Tensor, nn
+
+EMPTY = 2**62  # key of a row that holds no sample
+MIX = (-7046029254386353131, -4417276706812531889)  # odd numbers with irregular bits
+
+
+class KeptSample(nn.Module):
+    """Of all samples so far, the ``capacity`` with the smallest keys. A key is a hash of the sample.
+
+    So which samples are kept depends on the samples alone, not on their order, and two such sets can be merged exactly.
+
+    >>> kept = KeptSample(2, 3, torch.int8)
+    >>> kept.add(torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 9]], dtype=torch.int8), torch.tensor([0, 1, 1]))
+    >>> len(kept), kept.values.shape
+    (2, torch.Size([2, 3]))
+    """
+
+    keys: Tensor
+    values: Tensor
+    labels: Tensor
+
+    def __init__(self, capacity: int, width: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.register_buffer("keys", torch.full((capacity,), EMPTY))
+        self.register_buffer("values", torch.zeros(capacity, width, dtype=dtype))
+        self.register_buffer("labels", torch.zeros(capacity, dtype=torch.int32))
+
+    def __len__(self) -> int:
+        return int(self.used().sum())
+
+    def used(self) -> Tensor:
+        return self.keys != EMPTY
+
+    @torch.no_grad()
+    def add(self, values: Tensor, y: Tensor, weight: Tensor | None = None, identity: Tensor | None = None) -> None:
+        """Add samples [n, width] of classes [n], except those of weight 0.
+
+        Keys are computed from ``identity`` [n, any], or from the values.
+        """
+        new = keys(values if identity is None else identity)
+        self.replace(new if weight is None else new.where(weight > 0, EMPTY), values, y)
+
+    def replace(self, new: Tensor, values: Tensor, y: Tensor) -> None:
+        """Keep the smallest of the present and the new keys."""
+        every, order = torch.cat([self.keys, new]).sort(stable=True)
+        chosen = order[: len(self.keys)]
+        self.keys.copy_(every[: len(self.keys)])
+        self.values.copy_(torch.cat([self.values, values.to(self.values.dtype)])[chosen])
+        self.labels.copy_(torch.cat([self.labels, y.to(torch.int32)])[chosen])
+
+    @torch.no_grad()
+    def merge(self, other: Self) -> None:
+        self.replace(other.keys, other.values, other.labels)
+
+    @torch.no_grad()
+    def remove(self, identity: Tensor, y: Tensor) -> None:
+        """Remove these samples, as far as they are here; of equal ones as many as are given."""
+        for key, label in zip(keys(identity).tolist(), y.tolist(), strict=True):
+            found = ((self.keys == key) & (self.labels == label)).nonzero()[:1, 0]
+            self.blank(found)
+
+    @torch.no_grad()
+    def forget_class(self, label: int) -> None:
+        self.blank((self.used() & (self.labels == label)).nonzero()[:, 0])
+
+    @torch.no_grad()
+    def unite(self, label: int, into: int) -> None:
+        self.labels.masked_fill_(self.used() & (self.labels == label), into)
+
+    def blank(self, rows: Tensor) -> None:
+        """Empty rows hold zeros and come last, so that equal sets of samples have equal bits."""
+        self.keys[rows], self.labels[rows] = EMPTY, 0
+        self.values[rows] = 0
+        order = self.keys.argsort(stable=True)
+        for tensor in (self.keys, self.values, self.labels):
+            tensor.copy_(tensor[order])
+
+
+def renewed(last: tuple[Tensor, Tensor] | None, keys: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """[k, ...] a row per key: that of ``last``, keys in ascending order and their rows, or a new one.
+
+    ``compute`` gets a mask [k] of the rows that are missing.
+
+    >>> last = torch.tensor([1, 5]), torch.tensor([[1.0], [5.0]])
+    >>> renewed(last, torch.tensor([4, 5]), lambda new: torch.zeros(int(new.sum()), 1)).tolist()
+    [[0.0], [5.0]]
+    """
+    if last is None or not len(last[0]):
+        return compute(torch.ones_like(keys, dtype=torch.bool))
+    position = torch.searchsorted(last[0], keys).clamp(max=len(last[0]) - 1)
+    rows, new = last[1][position], last[0][position] != keys
+    if new.any():
+        rows[new] = compute(new)
+    return rows
+
+
+def keys(values: Tensor) -> Tensor:
+    """[n, width] -> [n] whole numbers from 0 to 2^62 - 1 that look random and depend on the values alone."""
+    bits = values.contiguous().view({1: torch.int8, 2: torch.int16, 4: torch.int32}[values.element_size()]).long()
+    factors = scrambled(torch.arange(1, bits.shape[1] + 1, device=bits.device)) | 1
+    return scrambled((bits * factors).sum(1)) & (EMPTY - 1)
+
+
+def scrambled(numbers: Tensor) -> Tensor:
+    """Numbers of 64 bits, each of which depends on all bits of one given number."""
+    for factor in MIX:
+        numbers = (numbers ^ (numbers >> 29)) * factor
+    return numbers ^ (numbers >> 32)

@@ -1,0 +1,111 @@
+"""The discriminant of a learner that keeps statistics, for one state of it."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from onebyone.memory import Moments
+from onebyone.memory.sample import renewed
+from onebyone.methods.discriminant import Discriminant, Omitted
+from onebyone.methods.learner import LeftOut
+from onebyone.methods.typicality import ratio_is_better
+
+if TYPE_CHECKING:
+    from onebyone.methods.patch_lda import PatchLDA
+
+ROW, LARGE = 1024, 100_000  # numbers per row of a checksum, and bytes beyond which rows are summed first
+
+
+class Solution:
+    """A discriminant for one state of a learner, what follows from it, and the samples that came since."""
+
+    def __init__(
+        self, discriminant: Discriminant, known: Tensor, learner: PatchLDA, last: Solution | None = None
+    ) -> None:
+        self.discriminant, self.known = discriminant, known
+        self.key = learner.state_key()
+        self.pending: list[Tensor] = []  # rows whose products are the growth of the scatter
+        kept = learner.kept
+        used = int(kept.used().sum())
+        self.keys, labels = kept.keys[:used].clone(), kept.labels[:used].long()
+        self.values, self.y = kept.values[:used].clone(), torch.searchsorted(known, labels)
+        self.compute = learner.kept_features
+        self.before = (last.keys, last.features) if last is not None and "features" in vars(last) else None
+
+    def samples(self) -> int:
+        return sum(len(rows) for rows in self.pending)
+
+    @cached_property
+    def features(self) -> Tensor:
+        """[k, d] of kept samples; those that the last solution had are not computed again."""
+        return renewed(self.before, self.keys, lambda new: self.compute(self.values[new]))
+
+    @cached_property
+    def omitted(self) -> Omitted:
+        return self.discriminant.leave_out(self.features, self.y, self.keys)
+
+    @cached_property
+    def temperature(self) -> float:
+        return self.discriminant.temperature(self.omitted)
+
+    @cached_property
+    def as_ratio(self) -> bool:
+        """How typicality is computed."""
+        return ratio_is_better(self.omitted.distances, self.omitted.scores, self.omitted.y)
+
+    @property
+    def left_out(self) -> LeftOut:
+        found = self.omitted
+        return LeftOut(found.scores, found.y, found.distances.typicality(self.as_ratio))
+
+    def typicality(self, features: Tensor) -> Tensor:
+        """[n, d] -> [n]."""
+        return self.discriminant.distances(features).typicality(self.as_ratio)
+
+    def typicality_readout(self) -> Callable[[Tensor, Tensor], Tensor]:
+        """As :meth:`Learner.typicality_readout` returns it."""
+        answer, as_ratio = copy(self.discriminant), self.as_ratio
+        # Computed now, and not when the function is traced. A file holds tensors that are contiguous and no views.
+        answer._inverse, answer.scale = answer.inverse.contiguous(), answer.scale.clone()
+        return lambda features, scores: answer.distances(features).typicality(as_ratio)
+
+
+def new_scatter(moments: Moments, features: Tensor, y: Tensor) -> Tensor:
+    """[n, d] rows whose transpose times themselves is by how much these samples [n, d] will increase the scatter.
+
+    The squares of a class around its new mean are those around its old mean, those of the batch around its own, and
+    those of the distance between both means, weighted. Adding a share of that distance to every sample of the batch
+    gives the last two in one product, since the samples' differences from their mean sum to zero.
+    """
+    features = features.double()
+    one_hot = (y[:, None] == torch.arange(len(moments.weights), device=y.device)).double()
+    before, added = moments.weights, one_hot.sum(0)
+    batch_means = (one_hot.T @ features) / added.clamp(min=1)[:, None]
+    moved = (batch_means - moments.means()) * (added > 0)[:, None]
+    share = (before / (before + added).clamp(min=1e-300)).sqrt()
+    return features + (share[:, None] * moved - batch_means)[y]
+
+
+def checksum(module: nn.Module) -> int:
+    """A checksum of all buffers, from the sums of their rows and columns: fast, and it depends on every value.
+
+    Those of an encoder, which never change, are left out.
+    """
+    result = 0
+    for name, tensor in module.state_dict().items():
+        if name.startswith("encoder."):
+            continue
+        values = tensor.detach().reshape(-1).view(torch.uint8)
+        if tensor.nbytes > LARGE:
+            words = values[: tensor.nbytes // 8 * 8].view(torch.int64)
+            square = words[: len(words) // ROW * ROW].reshape(-1, ROW)
+            values = torch.cat([square.sum(1), square.sum(0), words[square.numel() :]])
+        result = zlib.crc32(values.numpy().data, result)
+    return result

@@ -1,0 +1,189 @@
+"""Discriminant analysis against literal transcriptions: shrinkage, leave-one-out, updates."""
+
+import pytest
+import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from torch import Tensor
+
+from onebyone.memory import KeptSample
+from onebyone.memory.sample import keys
+from onebyone.methods.discriminant import Discriminant, Ridge, best_ridge, identity
+from onebyone.methods.typicality import ratio_is_better
+
+
+def samples(count: int = 200, width: int = 12, classes: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.randint(classes, (count,), generator=generator)
+    mixing = torch.randn(width, width, generator=generator)
+    centres = 1.5 * torch.randn(classes, width, generator=generator)
+    return ((torch.randn(count, width, generator=generator) + centres[y]) @ mixing).double(), y
+
+
+def statistics(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    classes = int(y.max()) + 1
+    weights = torch.bincount(y, minlength=classes).double()
+    means = torch.stack([x[y == label].mean(0) for label in range(classes)])
+    return weights, means, (x - means[y]).T @ (x - means[y])
+
+
+@pytest.mark.parametrize("shrinkage", [1e-3, 0.3])
+def test_a_ridge_without_shrunk_means_is_scikit_learns(shrinkage: float) -> None:
+    x, y = samples()
+    weights, means, scatter = statistics(x, y)
+    freedom = len(x) - 5
+    ridge = Ridge.of(weights, means, scatter, shrinkage / (1 - shrinkage) * freedom / 12)
+    found = ridge.scale * (x @ ridge.solved.T - (means * ridge.solved).sum(1) / 2)
+    reference = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(x, y)
+    expected = torch.from_numpy(reference.decision_function(x)) - (weights / len(x)).log()
+    expected *= freedom / len(x)
+    expected = expected - expected.mean(1, keepdim=True)
+    torch.testing.assert_close(found - found.mean(1, keepdim=True), expected, rtol=1e-9, atol=1e-9)
+
+
+def test_with_many_samples_class_means_stay() -> None:
+    x, y = samples(20_000)
+    answer = Discriminant(*statistics(x, y), 12)
+    torch.testing.assert_close(answer.mixing, identity(answer.ridge.weights), rtol=0, atol=0.02)
+
+
+def test_a_mean_of_few_samples_moves_most() -> None:
+    x, y = samples(2000)
+    keep = (y != 0) | (torch.arange(2000) < 20)
+    answer = Discriminant(*statistics(x[keep], y[keep]), 12)
+    assert answer.ridge.weights[0] < 10
+    centre = answer.ridge.weights @ answer.ridge.means / answer.ridge.weights.sum()
+    moved = (answer.used - centre).norm(dim=1) / (answer.ridge.means - centre).norm(dim=1)
+    assert moved.argmin() == 0
+
+
+def test_the_strength_with_the_largest_separation_is_found() -> None:
+    for count, width in ((60, 40), (2000, 12)):
+        statistic = statistics(*samples(count, width, seed=count))
+        best = best_ridge(*statistic)
+        freedom = max(count - 5, 1)
+        for strength in torch.logspace(-4, 3, 15).tolist():
+            if strength >= 0.1 * min(1, width / freedom):
+                assert best.separation > 0.97 * Ridge.of(*statistic, strength).separation
+
+
+def test_leave_one_out_is_that_of_statistics_without_the_sample() -> None:
+    """The literal way: remove the sample from the sums, invert again, keep ridge and mixing of the class means."""
+    x, y = samples(60)
+    weights, means, scatter = statistics(x, y)
+    answer = Discriminant(weights, means, scatter, 12)
+    found = answer.leave_out(x, y, torch.arange(60))
+    assert torch.equal(found.y, y)
+    for index in range(60):
+        rest = torch.arange(60) != index
+        _, means, scatter = statistics(x[rest] * answer.scale, y[rest])
+        regular = scatter + answer.ridge.ridge * torch.eye(12)
+        used, scale, z = answer.mixing @ means, answer.ridge.scale - 1, x[index] * answer.scale
+        solved = torch.linalg.solve(regular, used.T).T
+        expected = scale * (solved @ z - (used * solved).sum(1) / 2)
+        torch.testing.assert_close(found.scores[index], expected, rtol=1e-6, atol=1e-6)
+        distances = torch.stack([scale * (z - m) @ torch.linalg.solve(regular, z - m) for m in used])
+        torch.testing.assert_close(found.distances.nearest[index], distances.min(), rtol=1e-6, atol=1e-6)
+        centre = z - (x[rest] * answer.scale).mean(0)
+        expected = scale * centre @ torch.linalg.solve(regular, centre)
+        torch.testing.assert_close(found.distances.centre[index], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_distances_are_those_from_the_nearest_class_and_from_the_mean_of_all() -> None:
+    x, y = samples(200)
+    answer = Discriminant(*statistics(x, y), 12)
+    z = x[:20] * answer.scale
+    inverse = answer.ridge.scale * torch.linalg.inv(answer.ridge.root @ answer.ridge.root.T)
+    means = [*answer.used, (x * answer.scale).mean(0)]
+    expected = torch.stack([torch.einsum("ni,ij,nj->n", z - m, inverse, z - m) for m in means])
+    found = answer.distances(x[:20])
+    torch.testing.assert_close(found.nearest, expected[:-1].amin(0), rtol=1e-8, atol=1e-8)
+    torch.testing.assert_close(found.centre, expected[-1], rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("as_ratio", [False, True])
+def test_typicality_is_a_ratio_if_samples_differ_in_scale(as_ratio: bool) -> None:
+    generator = torch.Generator().manual_seed(3)
+    y = torch.arange(400) % 5
+    centres, noise = (torch.randn(n, 12, generator=generator, dtype=torch.float64) for n in (5, 400))
+    x = noise + 2 * centres[y]
+    if as_ratio:
+        x *= torch.logspace(-0.5, 0.5, 400, dtype=torch.float64)[torch.randperm(400, generator=generator), None]
+    answer = Discriminant(*statistics(x, y), 12)
+    found = answer.leave_out(x, y, torch.arange(400))
+    assert ratio_is_better(found.distances, found.scores, found.y) == as_ratio
+    far_away = answer.distances(100 * x).typicality(as_ratio)
+    assert float(far_away.max()) < float(found.distances.typicality(as_ratio).quantile(0.05))
+
+
+def test_an_update_is_a_solution_with_the_same_ridge() -> None:
+    x, y = samples(120)
+    answer = Discriminant(*statistics(x[:100], y[:100]), 12)
+    answer.leave_out(x[:30], y[:30], torch.arange(30))
+    weights, means, scatter = statistics(x, y)
+    values, vectors = torch.linalg.eigh(scatter - statistics(x[:100], y[:100])[2])
+    rows = (vectors * values.clamp(min=0).sqrt()).T
+    answer.update(rows, weights, means)
+    means, scatter = means * answer.scale, scatter * answer.scale[:, None] * answer.scale
+    regular = scatter + answer.ridge.ridge * torch.eye(12)
+    torch.testing.assert_close(answer.inverse, torch.linalg.inv(regular), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(answer.ridge.solved, means @ torch.linalg.inv(regular), rtol=1e-5, atol=1e-6)
+    assert answer.ridge.trace == pytest.approx(float(torch.linalg.inv(regular).trace()), rel=1e-5)
+    kept = answer.leave_out(x[:30], y[:30], torch.arange(30))
+    answer._kept = None
+    torch.testing.assert_close(kept.scores, answer.leave_out(x[:30], y[:30], torch.arange(30)).scores)
+
+
+def test_an_update_by_one_sample() -> None:
+    x, y = samples(101)
+    before, after = statistics(x[:100], y[:100]), statistics(x, y)
+    answer = Discriminant(*before, 12)
+    n = before[0][y[100]]
+    row = (x[100] - before[1][y[100]]) * (n / (n + 1)).sqrt()
+    answer.update(row[None], after[0], after[1])
+    regular = after[2] * answer.scale[:, None] * answer.scale + answer.ridge.ridge * torch.eye(12)
+    expected = after[1] * answer.scale @ torch.linalg.inv(regular)
+    torch.testing.assert_close(answer.ridge.solved, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_further_features_are_used_only_if_they_pay() -> None:
+    generator = torch.Generator().manual_seed(0)
+    noise = torch.randn(2000, 20, generator=generator).double()
+    x, y = samples(2000)
+    assert Discriminant(*statistics(torch.cat([x, noise], 1), y), 12).count == 12
+    circle = torch.randn(2000, 2, generator=generator).double()
+    inside = (circle.norm(dim=1) < 1).long()
+    assert Discriminant(*statistics(torch.cat([circle, circle.square()], 1), inside), 2).count == 4
+
+
+def test_kept_samples_depend_on_the_samples_alone() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(-127, 128, (500, 9), generator=generator).to(torch.int8)
+    y = torch.arange(500) % 4
+    order = torch.randperm(500, generator=generator)
+    sets = []
+    for index, size in ((torch.arange(500), 500), (order, 7)):
+        kept = KeptSample(40, 9, torch.int8)
+        for part in index.split(size):
+            kept.add(x[part], y[part])
+        sets.append(kept)
+    merged, other = KeptSample(40, 9, torch.int8), KeptSample(40, 9, torch.int8)
+    merged.add(x[::2], y[::2])
+    other.add(x[1::2], y[1::2])
+    merged.merge(other)
+    for name, tensor in sets[0].state_dict().items():
+        assert torch.equal(sets[1].state_dict()[name], tensor)
+        assert torch.equal(merged.state_dict()[name], tensor)
+    assert len(merged) == 40
+    merged.remove(sets[0].values[:5], sets[0].labels[:5])
+    assert len(merged) == 35
+    merged.forget_class(1)
+    assert not (merged.labels[merged.used()] == 1).any()
+
+
+def test_keys_look_random() -> None:
+    x = torch.arange(4096)[:, None].to(torch.int16) * torch.ones(3, dtype=torch.int16)
+    found = keys(x)
+    assert len(found.unique()) == 4096
+    assert found.min() >= 0
+    assert abs(float(found.double().mean()) / 2**61 - 1) < 0.05
+    assert abs(float((found % 2).double().mean()) - 0.5) < 0.05
