@@ -30,7 +30,7 @@ QUICK = ("run", "--method", "er", "--classes-per-task", 5, "--batch-size", 61)  
         ("--dataset cifar", "unknown data set 'cifar'; did you mean 'cifar10'? Known: arrays, cifar10,"),
         ("--set learning_rat=1", "unknown option of ccp 'learning_rat'; did you mean 'learning_rate'? Known: "),
         ("--dataset cifar10 --data-dir new --set a=1", "unknown option of ccp 'a'; Known: "),  # not after a download
-        ("--set encoder=resnet", "unknown encoder 'resnet'; did you mean 'resnet18'? Known: auto, conv, mlp,"),
+        ("--set encoder=resnet", "unknown encoder 'resnet'; did you mean 'resnet18'? Known: auto, conv, lite0, mlp,"),
         ("--set learning_rate", "--set 'learning_rate' is not of the form NAME=VALUE; write for example"),
         ("--set learning_rate=", "--set 'learning_rate=' is not of the form NAME=VALUE; write for example"),
         ("--set =1", "--set '=1' is not of the form NAME=VALUE; write for example"),
@@ -86,7 +86,7 @@ QUICK = ("run", "--method", "er", "--classes-per-task", 5, "--batch-size", 61)  
     ],
 )
 @pytest.mark.parametrize("out", [(), ("--out", "out")], ids=["default folder", "chosen folder"])
-def test_a_wrong_word_is_refused_before_anything_is_written(
+def test_a_wrong_argument_is_refused_before_anything_is_written(
     words: str, sentence: str, out: tuple[str, ...], refuse: Refuse, tmp_path: Path
 ) -> None:
     assert refuse("run", *out, *words.split()).startswith(sentence)
@@ -218,7 +218,7 @@ def test_a_run_that_diverges_ends_with_advice(method: str, refuse: Refuse, tmp_p
     assert yaml.safe_load((tmp_path / "out" / "config.yaml").read_text())["options"]["learning_rate"] == 1e30
 
 
-def test_a_mistake_in_the_program_is_not_hidden(onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_in_the_program_is_not_hidden(onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*args: object, **kwargs: object) -> None:
         raise RuntimeError("a bug")
 

@@ -20,7 +20,7 @@ LABELS = np.arange(10) % 2
         ((10, 28, 20, 4), (4, 28, 20)),
         ((10, 3, 28, 20), (3, 28, 20)),
         ((10, 5, 28, 20), (5, 28, 20)),
-        ((10, 3, 20, 3), (3, 20, 3)),  # could be either: the order of torch
+        ((10, 3, 20, 3), (3, 20, 3)),  # ambiguous: read in torch's order
         ((10, 7), (7,)),
     ],
 )
@@ -53,9 +53,9 @@ def test_types_of_tensors() -> None:
         from_arrays(torch.ones(10, 3, dtype=torch.complex64), LABELS)
 
 
-def test_arrays_that_torch_does_not_like() -> None:
+def test_read_only_and_reversed_arrays_are_copied() -> None:
     x = np.arange(30, dtype=np.uint8).reshape(10, 3)
-    x.flags.writeable = False  # torch would warn, which the tests take for an error
+    x.flags.writeable = False  # torch would warn, and the tests turn warnings into errors
     assert torch.equal(from_arrays(x[::-1], LABELS, x, LABELS).train_x, torch.from_numpy(x.copy()).flip(0))
 
 
@@ -108,7 +108,7 @@ def test_labels_that_are_refused(labels: npt.NDArray[np.float64], message: str) 
         from_arrays(np.zeros((2, 3)), labels)
 
 
-def test_classes_make_room_and_set_the_limit() -> None:
+def test_class_names_determine_the_number_of_classes() -> None:
     x = np.zeros((10, 2))
     assert from_arrays(x, LABELS, classes=["a", "b", "c"]).num_classes == 3
     with pytest.raises(UsageError, match=r"labels from 0 to 1; with 1 classes they must be in 0\.\.0"):

@@ -15,7 +15,7 @@ from onebyone.data import CropFlip, Dataset, cifar, load
 from onebyone.data.cifar import CIFAR10, CIFAR100, Archive, read
 from onebyone.errors import UsageError
 
-# The official archives in small: the same files, with a few records in each.
+# Small versions of the official archives: the same files, with a few records in each.
 SMALL = {
     "cifar10": replace(CIFAR10, train_records=4, test_records=6, address="http://127.0.0.1:9/it.tar.gz"),
     "cifar100": replace(CIFAR100, train_records=20, test_records=6, address="http://127.0.0.1:9/it.tar.gz"),
@@ -56,7 +56,7 @@ def write_binary(archive: Archive, folder: Path) -> Path:
 
 
 def python2_pickle(value: Any) -> bytes:
-    """What Python 2 made of a value with protocol 2, as in the official files: its strings are bytes here."""
+    """A value as Python 2 pickles it with protocol 2, as in the official files: its strings are bytes here."""
 
     def dump(value: Any) -> bytes:
         match value:
@@ -126,7 +126,7 @@ def test_python_folder(archive: Archive, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
-def test_pickles_of_today(tmp_path: Path, protocol: int) -> None:
+def test_pickles_of_python_3(tmp_path: Path, protocol: int) -> None:
     archive = SMALL["cifar10"]
     folder = write_python(archive, tmp_path / archive.python_folder)
     for name, (pixels, labels) in records(archive).items():
@@ -134,7 +134,7 @@ def test_pickles_of_today(tmp_path: Path, protocol: int) -> None:
         (folder / name.removesuffix(".bin")).write_bytes(pickle.dumps(content, protocol))
     if protocol < 5:
         check(archive, read(archive, tmp_path))
-    else:  # made by another way than any official file
+    else:  # not written like any official file
         with pytest.raises(UsageError, match=r"asks for .*_frombuffer, which no official file does"):
             read(archive, tmp_path)
 
@@ -178,7 +178,7 @@ def test_a_wrong_root_is_refused_without_a_download(packed: tuple[Archive, Path]
     assert [path.name for path in root.glob("*")] == ([archive.train_files[0]] if exists else [])
 
 
-def test_archive_is_there_already(packed: tuple[Archive, Path], tmp_path: Path) -> None:
+def test_an_existing_archive_is_unpacked(packed: tuple[Archive, Path], tmp_path: Path) -> None:
     archive, path = packed
     check(replace(archive, address="http://127.0.0.1:9/it.tar.gz"), read(archive, path.parent))
     (tmp_path / "other").mkdir()
@@ -210,7 +210,7 @@ def test_wrong_size(archive: Archive, tmp_path: Path) -> None:
             read(archive, tmp_path)
 
 
-def test_full_counts_are_strict(tmp_path: Path) -> None:
+def test_files_with_fewer_records_are_refused(tmp_path: Path) -> None:
     write_binary(SMALL["cifar10"], tmp_path / CIFAR10.binary_folder)
     with pytest.raises(UsageError, match=r"data_batch_1\.bin has 12,292 bytes; expected 30,730,000"):
         load("cifar10", tmp_path)
@@ -232,7 +232,7 @@ def test_files_in_a_folder_of_another_name(archive: Archive, tmp_path: Path) -> 
     path.write_bytes(b"short")
     with pytest.raises(UsageError, match=r"has 5 bytes; .*; replace it with the one of http") as caught:
         read(archive, folder)
-    assert "delete" not in str(caught.value)  # it may hold anything, being the user's own
+    assert "delete" not in str(caught.value)  # the folder is the user's own and may hold anything
     path.unlink()
     with pytest.raises(UsageError, match=r"is not in .*mine; expected the folder"):  # some files are not the data set
         read(archive, folder)
@@ -312,7 +312,7 @@ def test_damaged_names_pickle(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
-def test_quick(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_sets_are_the_first_images(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few images of the real set, in the same order, from wherever that is."""
     asked = []
 

@@ -12,7 +12,7 @@ from onebyone.errors import UsageError
 
 @pytest.fixture
 def numbered() -> Dataset:
-    """Three classes of 50, 100 and 150 samples, whose value is their number; in the test set it is -1."""
+    """Three classes of 50, 100 and 150 samples, whose value is their index; in the test set it is -1."""
     y = torch.cat([torch.full((count,), label) for label, count in enumerate((50, 100, 150))])
     y = y[torch.randperm(300, generator=torch.Generator().manual_seed(0))]
     x = torch.arange(300.0)[:, None]
@@ -42,7 +42,7 @@ def test_held_out_is_random_but_the_same_for_a_seed(numbered: Dataset) -> None:
 
 
 @pytest.mark.parametrize("fraction", [0.0, 1.0, -0.5, float("nan")])
-def test_held_out_fraction_lies_between(numbered: Dataset, fraction: float) -> None:
+def test_held_out_fraction_is_between_0_and_1(numbered: Dataset, fraction: float) -> None:
     with pytest.raises(UsageError, match=f"held-out fraction is {fraction}; it must be between 0 and 1"):
         numbered.held_out(fraction)
 
@@ -54,7 +54,7 @@ def test_split_keeps_one_of_each_class_and_the_stored_order() -> None:
     assert y[test].bincount().tolist() == [1, 3]
     assert train.tolist() == sorted(train.tolist())
     assert test.tolist() == sorted(test.tolist())
-    assert len(split_by_class(y, 0.01, seed=0)[1]) == 2  # one from each class that can spare one
+    assert len(split_by_class(y, 0.01, seed=0)[1]) == 2  # one from each class that has two or more
 
 
 def test_spec_and_device(numbered: Dataset) -> None:
@@ -89,14 +89,14 @@ def test_check_labels() -> None:
             check_labels(x, torch.tensor(labels), 5, "it")
 
 
-def test_training_and_test_must_be_alike(numbered: Dataset) -> None:
+def test_training_and_test_samples_have_the_same_shape_and_type(numbered: Dataset) -> None:
     with pytest.raises(UsageError, match=r"samples are \(1,\) float32 and test samples \(2,\) float32; give"):
         replace(numbered, test_x=torch.zeros(3, 2))
     with pytest.raises(UsageError, match="the test set has NaN"):
         replace(numbered, test_x=torch.full((3, 1), torch.nan))
 
 
-def test_a_few_of_each_class(digits: Dataset) -> None:
+def test_few_keeps_the_first_samples_of_each_class(digits: Dataset) -> None:
     small = digits.few(classes=3, train=4, test=10_000)
     assert small.spec.num_classes == 3
     assert small.classes == ("0", "1", "2")

@@ -26,7 +26,7 @@ ALTERNATIVES = r"ONEBYONE_MIRROR .* put the archive at .*it\.bin .*root \(data_d
 
 @dataclass
 class Server:
-    """A web server in a thread, of one ``behaviour``: ranges, no ranges, 404, or breaks or hangs half way."""
+    """A web server in a thread. ``behaviour``: ranges, no ranges, 404, or it breaks or hangs half way."""
 
     behaviour: str
     base: str = ""
@@ -87,20 +87,20 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Server]]:
 
 def test_download(serve: Callable[[str], Server], tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     server, destination = serve("ranges"), tmp_path / "new" / "it.bin"
-    told: list[tuple[str, int, int | None]] = []
-    fetch(server.address, destination, MD5, progress=lambda *now: told.append(now))
+    calls: list[tuple[str, int, int | None]] = []
+    fetch(server.address, destination, MD5, progress=lambda *now: calls.append(now))
     assert destination.read_bytes() == CONTENT
     assert not destination.with_name("it.bin.part").exists()
     assert server.asked == [("/folder/it.bin", None)]
-    assert told[-1] == ("downloading it.bin", len(CONTENT), len(CONTENT))
-    assert [done for _, done, _ in told] == sorted(done for _, done, _ in told)
+    assert calls[-1] == ("downloading it.bin", len(CONTENT), len(CONTENT))
+    assert [done for _, done, _ in calls] == sorted(done for _, done, _ in calls)
     assert capfd.readouterr() == ("", "")  # printing is for the caller
     fetch(server.address, destination, MD5)
     assert len(server.asked) == 1  # what is there is not downloaded again
 
 
 @pytest.mark.parametrize("behaviour", ["ranges", "no ranges"])
-def test_resumes_from_the_part(serve: Callable[[str], Server], tmp_path: Path, behaviour: str) -> None:
+def test_a_download_resumes_from_the_part(serve: Callable[[str], Server], tmp_path: Path, behaviour: str) -> None:
     server = serve(behaviour)
     (tmp_path / "it.bin.part").write_bytes(CONTENT[:1000])
     fetch(server.address, tmp_path / "it.bin", MD5)
@@ -108,7 +108,7 @@ def test_resumes_from_the_part(serve: Callable[[str], Server], tmp_path: Path, b
     assert server.asked == [("/folder/it.bin", "bytes=1000-")]
 
 
-def test_complete_part_needs_no_network(serve: Callable[[str], Server], tmp_path: Path) -> None:
+def test_a_complete_part_needs_no_network(serve: Callable[[str], Server], tmp_path: Path) -> None:
     server = serve("ranges")
     (tmp_path / "it.bin.part").write_bytes(CONTENT)
     fetch(server.address, tmp_path / "it.bin", MD5)
@@ -117,7 +117,7 @@ def test_complete_part_needs_no_network(serve: Callable[[str], Server], tmp_path
 
 
 @pytest.mark.parametrize("part", [b"x" * len(CONTENT), CONTENT + b"x"])
-def test_part_of_full_length_but_wrong_starts_again(
+def test_a_wrong_part_of_full_length_is_downloaded_again(
     serve: Callable[[str], Server], tmp_path: Path, part: bytes
 ) -> None:
     server = serve("ranges")
@@ -141,7 +141,9 @@ def test_broken_connection_is_resumed(serve: Callable[[str], Server], tmp_path: 
     assert server.asked[-1][1] == f"bytes={half}-"
 
 
-def test_silence(serve: Callable[[str], Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hanging_server_times_out(
+    serve: Callable[[str], Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(download, "TIMEOUT", 0.2)
     with pytest.raises(UsageError, match=f"timed out; what was received is kept .*{ALTERNATIVES}"):
         fetch(serve("hangs").address, tmp_path / "it.bin", MD5)
@@ -155,7 +157,7 @@ def test_wrong_checksum(serve: Callable[[str], Server], tmp_path: Path) -> None:
     assert not (tmp_path / "it.bin").exists()
 
 
-def test_a_wrong_file_that_is_there_is_not_touched(tmp_path: Path) -> None:
+def test_an_existing_wrong_file_is_not_changed(tmp_path: Path) -> None:
     (tmp_path / "it.bin").write_bytes(b"mine")
     with pytest.raises(UsageError, match=rf"it\.bin has MD5 .*; expected {MD5}: .* delete it and run again"):
         fetch("http://127.0.0.1:9/it.bin", tmp_path / "it.bin", MD5)
@@ -170,7 +172,7 @@ def test_not_found(serve: Callable[[str], Server], tmp_path: Path) -> None:
 def test_no_network(serve: Callable[[str], Server], tmp_path: Path) -> None:
     server = serve("ranges")
     (tmp_path / "it.bin.part").write_bytes(CONTENT[:9])
-    # Port 9 of this machine: nobody listens there, as on a machine without a network.
+    # Port 9 of this machine: no server listens there, as on a machine without a network.
     with pytest.raises(UsageError, match=f"could not download .* kept in .*{ALTERNATIVES}"):
         fetch("http://127.0.0.1:9/it.bin", tmp_path / "it.bin", MD5)
     assert (tmp_path / "it.bin.part").read_bytes() == CONTENT[:9]
@@ -216,7 +218,7 @@ def test_full_disk(serve: Callable[[str], Server], tmp_path: Path, monkeypatch: 
         fetch(serve("ranges").address, tmp_path / "it.bin", MD5)
 
 
-def test_no_folder_to_write_to(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"could not write to .*file.*; free space or get write access"):
         fetch("http://127.0.0.1:9/it.bin", tmp_path / "file" / "it.bin", MD5)
@@ -258,12 +260,12 @@ def test_damaged_archive(archive: Path, tmp_path: Path, damage: str) -> None:
     assert {path.name for path in tmp_path.iterdir()} == {"source", "it.tar.gz"}
 
 
-def test_archive_of_something_else(archive: Path, tmp_path: Path) -> None:
+def test_an_archive_without_the_folder_is_refused(archive: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"could not be unpacked \(it contains no folder other\)"):
         unpack(archive, tmp_path / "other")
 
 
-def test_archive_that_reaches_outside(tmp_path: Path) -> None:
+def test_an_archive_with_paths_outside_is_refused(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "it.tar", "w") as tar:
         tar.addfile(tarfile.TarInfo("../../outside"))
     with pytest.raises(UsageError, match=r"could not be unpacked .*outside"):

@@ -53,16 +53,16 @@ def test_options(images_folder: Path) -> None:
 
 
 def test_progress(images_folder: Path) -> None:
-    told: list[tuple[str, int, int | None]] = []
-    load("folder", images_folder, progress=lambda *now: told.append(now))
-    assert told == [(f"reading {images_folder}", number, 20) for number in range(1, 21)]
+    calls: list[tuple[str, int, int | None]] = []
+    load("folder", images_folder, progress=lambda *now: calls.append(now))
+    assert calls == [(f"reading {images_folder}", number, 20) for number in range(1, 21)]
 
 
 def test_train_and_test_folders(tmp_path: Path) -> None:
     paint(tmp_path / "train" / "a" / "1.png")
     paint(tmp_path / "train" / "b" / "1.png")
     paint(tmp_path / "train" / "b" / "2.png")
-    paint(tmp_path / "test" / "b" / "1.png")  # a class without test images_folder is no error
+    paint(tmp_path / "test" / "b" / "1.png")  # a class without test images is no error
     dataset = from_folder(tmp_path)
     assert dataset.classes == ("a", "b")
     assert dataset.train_y.tolist() == [0, 1, 1]
@@ -197,7 +197,7 @@ def test_strict_is_for_folders(images_folder: Path) -> None:
         load("digits", strict=True)
 
 
-def test_an_upright_image_of_a_turned_camera(tmp_path: Path) -> None:
+def test_the_exif_orientation_is_applied(tmp_path: Path) -> None:
     image = Image.new("RGB", (4, 4), "red")
     image.paste("blue", (0, 0, 4, 2))  # blue above red
     stored = image.transpose(Image.Transpose.ROTATE_90)

@@ -1,5 +1,6 @@
 """Images of every mode, depth and orientation come out as a viewer shows them."""
 
+import warnings
 from io import BytesIO
 from pathlib import Path
 
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from onebyone.data.images import UnreadableImage, is_gray, pixels, suffixes, upright
+from onebyone.data import images
+from onebyone.data.images import UnreadableImage, all_pixels, is_gray, pixels, suffixes, upright
 
 # For each EXIF orientation, how an upright image is turned into the one that is stored.
 STORED = {
@@ -115,3 +117,96 @@ def test_size_is_height_and_width() -> None:
 
 def test_suffixes_are_those_that_pillow_knows() -> None:
     assert set(suffixes()) <= set(Image.registered_extensions())
+
+
+def detailed(width: int, height: int) -> Image.Image:
+    """Smooth colours with fine texture, which a reduced size must average."""
+    down, right = np.mgrid[0:height, 0:width]
+    waves = 40 * np.sin(right / 1.7) * np.cos(down / 2.3)
+    values = (
+        np.stack([200 * right / width, 200 * down / height, 200 - 200 * right / width], 2) + 28 + waves[..., None] / 2
+    )
+    return Image.fromarray(values.clip(0, 255).astype(np.uint8))
+
+
+@pytest.mark.parametrize("orientation", [1, 6, 7])
+@pytest.mark.parametrize("shape", [(801, 1203), (1203, 801), (640, 1280)], ids=str)
+@pytest.mark.parametrize("size", [(32, 32), (20, 70), (150, 99)], ids=str)
+def test_a_large_jpeg_is_decoded_at_a_reduced_size(
+    tmp_path: Path, size: tuple[int, int], shape: tuple[int, int], orientation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the pixels of the whole image, resized: also if its sides are no multiples of 8."""
+    decoded: list[int] = []
+    converted = images._converted
+    monkeypatch.setattr(images, "_converted", lambda *given: decoded.append(given[0].width) or converted(*given))
+    stored = rotated(detailed(*shape), orientation)
+    stored.save(tmp_path / "it.jpg", exif=stored.getexif(), quality=95)
+    found = pixels(tmp_path / "it.jpg", "RGB", size)
+    with Image.open(tmp_path / "it.jpg") as image:
+        whole = pixels(image.copy() if orientation == 1 else image, "RGB", size)
+    assert decoded[0] < decoded[1] == stored.width
+    assert found.shape == (*size, 3)
+    assert np.abs(found.astype(int) - whole).mean() < 2
+    assert np.abs(found.astype(int) - whole).max() < 16
+
+
+def test_a_jpeg_that_is_not_larger_is_decoded_as_it_is(tmp_path: Path) -> None:
+    detailed(60, 40).save(tmp_path / "it.jpg")
+    for size in [(40, 60), (39, 50), (80, 90)]:
+        with Image.open(tmp_path / "it.jpg") as image:
+            assert np.array_equal(pixels(tmp_path / "it.jpg", "RGB", size), pixels(image, "RGB", size))
+
+
+@pytest.mark.parametrize("suffix", ["png", "gif", "bmp", "tif"])
+def test_a_size_bomb_is_refused_before_it_is_decoded(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above Pillow's limit, and above twice that, which Pillow itself refuses; the message names file and limit."""
+    path = tmp_path / f"bomb.{suffix}"
+    Image.new("L", (50, 40)).save(path)
+    monkeypatch.setattr(images, "_converted", lambda *_: pytest.fail("decoded"))
+    for limit in (1500, 900):
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", limit)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
+            with pytest.raises(
+                UnreadableImage, match=r"bomb\..* cannot be read \(.*limit.*; reduce its size, or"
+            ) as error:
+                pixels(path, "RGB", (8, 8))
+        assert any(text in str(error.value) for text in ("1,500", "1800"))
+    monkeypatch.undo()
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    assert pixels(path, "RGB", (8, 8)).shape == (8, 8, 3)
+
+
+def test_a_large_jpeg_is_no_bomb_if_it_is_decoded_at_a_reduced_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Image.new("RGB", (500, 400)).save(tmp_path / "it.jpg")
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 150_000)
+    with pytest.warns(Image.DecompressionBombWarning):
+        assert pixels(tmp_path / "it.jpg", "RGB", (8, 8)).shape == (8, 8, 3)
+
+
+def test_images_are_read_in_order_and_not_far_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = [tmp_path / f"{number}.png" for number in range(40)]
+    for number, path in enumerate(paths):
+        Image.new("L", (2, 2), number).save(path)
+    paths[7].write_bytes(b"broken")
+    opened: list[Path] = []
+    read = images.pixels
+    monkeypatch.setattr(images, "pixels", lambda *given: opened.append(given[0]) or read(*given))
+    for number, found in enumerate(all_pixels(paths, "L", (1, 1), ahead=5)):
+        if number == 7:
+            assert isinstance(found, UnreadableImage)
+            assert found.reason == "it is no image, or of an unknown format"
+        else:
+            assert not isinstance(found, UnreadableImage)
+            assert found.tolist() == [[number]]
+        assert len(opened) <= number + 6
+    assert len(opened) == 40
+    opened.clear()
+    first = all_pixels(paths, "L", (1, 1), ahead=3)
+    next(first)
+    first.close()
+    assert len(opened) <= 4

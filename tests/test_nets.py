@@ -210,13 +210,30 @@ def test_a_frozen_module_may_learn_the_scale_of_samples(rescale: bool) -> None:
     assert not norm.running_mean.any()
 
 
+def test_a_frozen_module_reads_a_large_batch_in_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only if samples do not depend on each other: not if the module still learns a scale."""
+    sizes: list[int] = []
+    module = nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.BatchNorm1d(4))
+    module.register_forward_pre_hook(lambda _, given: sizes.append(len(given[0])))
+    monkeypatch.setattr("onebyone.nets.adapted.SMALL", 3 * 12)
+    x = torch.rand(8, 3, 2, 2)
+    for frozen, expected in [(True, [3, 3, 2]), (False, [8])]:
+        encoder = Adapted(module, (3, 2, 2), frozen=frozen)
+        sizes.clear()
+        torch.testing.assert_close(encoder(x), deepcopy(module).train(not frozen)(x))
+        assert sizes[: len(expected)] == expected
+    rescaled = Adapted(nn.Sequential(Standardize((3, 2, 2)), nn.Flatten()), (3, 2, 2), frozen=True, rescale=True)
+    torch.testing.assert_close(rescaled(x).std(0, correction=0), torch.ones(12))
+    assert Adapted(module, (3, 2, 2), frozen=True)(x[:0]).shape == (0, 4)
+
+
 def test_timm_is_named_by_its_prefix_only(timm: list[tuple[Any, ...]]) -> None:
     assert isinstance(nets.create("conv", (1, 8, 8)), SmallConv)
     assert timm == []
     network = nets.create("timm:conv", (1, 8, 8))
     assert isinstance(network, Adapted)
     assert network.width == 5
-    assert timm == [("conv", True, 0, 1)]
+    assert timm == [("conv", True, 0)]
     with pytest.raises(UsageError, match=r"unknown encoder 'tiny'; .* write 'timm:tiny'"):
         nets.create("tiny", (1, 8, 8))
     with pytest.raises(UsageError, match="timm has no model 'tinny'"):

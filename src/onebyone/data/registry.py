@@ -39,11 +39,7 @@ def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
 
 
 def load(
-    name: str = "digits",
-    root: str | Path | None = None,
-    *,
-    strict: bool = False,
-    progress: Progress | None = None,
+    name: str = "digits", root: str | Path | None = None, *, strict: bool = False, progress: Progress | None = None
 ) -> Dataset:
     """Read a data set by name; ``root`` is its folder or file, by default the cache folder.
 

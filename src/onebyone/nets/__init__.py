@@ -2,26 +2,33 @@
 
 from onebyone.nets import conv, mlp, resnet  # noqa: F401  (importing registers them)
 from onebyone.nets.adapted import Adapted
-from onebyone.nets.creation import TIMM, create, timm_has, timm_model
+from onebyone.nets.creation import TIMM, create, is_pretrained, pretrained, timm_has, timm_model, weights_hash
 from onebyone.nets.encoder import Encoder, encoders, register
 from onebyone.nets.heads import CosineHead, cosine, multilayer, unit
 from onebyone.nets.normalization import separate_batches
-from onebyone.nets.patches import Directions, Patches
+from onebyone.nets.patches import LARGEST, Directions, Patches
+from onebyone.nets.preprocess import Preprocess, image_size
 
 __all__ = [
+    "LARGEST",
     "TIMM",
     "Adapted",
     "CosineHead",
     "Directions",
     "Encoder",
     "Patches",
+    "Preprocess",
     "cosine",
     "create",
     "encoders",
+    "image_size",
+    "is_pretrained",
     "multilayer",
+    "pretrained",
     "register",
     "separate_batches",
     "timm_has",
     "timm_model",
     "unit",
+    "weights_hash",
 ]

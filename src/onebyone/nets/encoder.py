@@ -23,7 +23,7 @@ class Encoder(nn.Module):
 
 Builder = Callable[[tuple[int, ...]], Encoder]
 B = TypeVar("B", bound=Builder)
-ENCODERS: Registry[Builder] = Registry("encoder", "encoders", also=["auto", "timm:NAME"])
+ENCODERS: Registry[Builder] = Registry("encoder", "encoders", also=["auto", "lite0", "onnx:FILE", "timm:NAME"])
 
 
 def register(name: str) -> Callable[[B], B]:
@@ -37,7 +37,7 @@ def register(name: str) -> Callable[[B], B]:
 
 
 def encoders() -> tuple[str, ...]:
-    """The names of all networks.
+    """The names of the networks that start untrained.
 
     >>> encoders()
     ('conv', 'mlp', 'resnet18', 'scaled-mlp')

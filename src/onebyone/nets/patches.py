@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache, lru_cache, partial
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onebyone.nets.leaves import dead_leaves
 
-LARGEST = 32  # pixels of the shorter side; larger images are scaled down to it
+LARGEST = 32  # pixels of the shorter side, by default; larger images are scaled down to it
 COMPONENTS = 64  # coefficients per patch
 COLOUR = 16  # variance of brightness over variance of colour in natural images
 PICTURES = 200  # dead leaves images that filters are fitted to
@@ -16,8 +18,9 @@ MOST_PATCHES = 8_000  # taken from these
 CACHE = 8_000_000  # bytes of filter responses that fit into a processor's cache until they are averaged
 ROUNDS = 10  # of k-means
 FLOOR = 0.01  # of the variance of an image: flatter patches than that are mostly noise
-NEAR = 10.0  # standard deviations from the mean; beyond it a value grows logarithmically
-FAR = 20.0  # times the 10-90 % range, from the median: values beyond it are clamped when the scale is estimated
+SCENES = 64  # dead leaves images that estimate mean and standard deviation of each feature
+CODES = 16  # units per standard deviation: features are rounded to units when they are summed
+LENGTH = 2.0  # of normalised vectors before they are projected, per square root of a dimension
 REGULARISATION = 0.1  # of the whitening; normalised patches have variance 1
 
 
@@ -29,16 +32,19 @@ class Patches(nn.Module):
     whitened patches of dead leaves images, so they do not depend on the stream. The part of a filter's response
     beyond a threshold, positive and negative, is averaged over each quadrant of the image. If a ``mirrored`` image
     is of the same class, the average is over the image and its mirror image. The square roots are 8 features per
-    filter. Mirrored filters are applied instead of mirroring the image, which gives the same: a cosine of an odd
-    frequency changes its sign. Patches begin in every column, and in every ``stride``-th row.
+    filter, in units of a sixteenth of their standard deviation over dead leaves images. Mirrored filters are applied
+    instead of mirroring the image, which gives the same: a cosine of an odd frequency changes its sign. Patches begin
+    in every column, and in every ``stride``-th row.
 
     >>> patches = Patches((3, 32, 32), filters=5)
-    >>> patches.fit(torch.Generator().manual_seed(0))
+    >>> patches.fit(seed=0)
     >>> patches(torch.rand(20, 3, 32, 32, generator=torch.Generator().manual_seed(0))).shape
     torch.Size([20, 40])
     """
 
     filters: Tensor
+    centre: Tensor
+    unit: Tensor
     components: Tensor
     signs: Tensor
     pooling: Tensor
@@ -51,16 +57,17 @@ class Patches(nn.Module):
         stride: int = 1,
         threshold: float = 1.0,
         mirrored: bool = True,
+        largest: int = LARGEST,
     ) -> None:
         super().__init__()
         self.channels, *sides = shape
-        shrink = max(1.0, min(sides) / LARGEST)
+        shrink = max(1.0, min(sides) / largest)
         self.size = (round(sides[0] / shrink), round(sides[1] / shrink))
         self.patch = min(patch, (min(self.size) + 1) // 2)
         self.stride = stride
         self.threshold = threshold
-        components, mirror = cosines(self.channels, self.patch)
-        self.register_buffer("components", components, persistent=False)
+        components, mirror = cosines(self.channels, self.patch, torch.get_default_dtype())
+        self.register_buffer("components", components.clone(), persistent=False)
         # [views, components]: of the waves, in the image and in its mirror image
         self.register_buffer("signs", torch.stack([mirror.abs(), mirror][: 1 + mirrored]), persistent=False)
         self.register_buffer("filters", torch.zeros(filters, len(components), dtype=torch.float16))
@@ -71,13 +78,35 @@ class Patches(nn.Module):
         self.register_buffer("pooling", pooling, persistent=False)  # [views, quadrants, positions] weights
         self.count = filters
         self.width = 2 * filters * self.pooling.shape[1]
+        self.register_buffer("centre", torch.zeros(self.width, dtype=torch.float16))
+        self.register_buffer("unit", torch.ones(self.width, dtype=torch.float16))
 
-    def fit(self, generator: torch.Generator) -> None:
-        """Compute the filters."""
+    def fit(self, seed: int) -> None:
+        """Compute the filters, and centre and unit of each feature, which make images of this kind comparable.
+
+        Patches with the same settings and seed are fitted once per process. On the device ``meta`` there are no values.
+        """
+        if self.filters.is_meta:
+            return
+        settings = self.patch, self.stride, self.threshold, len(self.signs) > 1
+        buffers = fitted((self.channels, *self.size), self.count, *settings, seed, torch.get_default_dtype())
+        for name, value in buffers.items():
+            getattr(self, name).copy_(value)
+
+    def compute(self, generator: torch.Generator) -> None:
         described = self.typical(generator)
         deviation = (described.square().mean(0) + REGULARISATION).sqrt()
         white = described / deviation
         self.filters.copy_(clusters(white, self.count) * white.norm(dim=1).mean() / deviation)
+        high, wide = self.size
+        scenes = dead_leaves(SCENES, self.channels, max(self.size), generator)[:, :, :high, :wide]
+        deviation, centre = torch.std_mean(self(scenes).double(), 0)
+        self.centre.copy_(centre)
+        self.unit.copy_(deviation.clamp(min=deviation.median() / 4).clamp(min=1e-2) / CODES)
+
+    def columns(self, count: int) -> Tensor:
+        """The features that are left with this number of filters; they are ordered by quadrant, sign and filter."""
+        return torch.arange(self.width).reshape(-1, self.count)[:, :count].flatten()
 
     def typical(self, generator: torch.Generator) -> Tensor:
         """[m, components] patches of dead leaves images; flat ones only if there are too few others."""
@@ -107,7 +136,8 @@ class Patches(nn.Module):
 
         answers = F.softshrink(answers, self.threshold)
         above, below = pool(answers.clamp(min=0)), -pool(answers.clamp_(max=0))
-        return torch.cat([above, below], 2).flatten(1).sqrt()  # whose distribution is less skewed
+        features = torch.cat([above, below], 2).flatten(1).sqrt()  # whose distribution is less skewed
+        return (features - self.centre) / self.unit
 
     def described(self, x: Tensor) -> Tensor:
         """[n, c, h, w] -> [n, components, rows, columns]: every patch, normalised."""
@@ -123,7 +153,28 @@ class Patches(nn.Module):
         return x.unfold(1, self.patch, self.stride).mean(-1).unfold(2, self.patch, 1).mean(-1)
 
 
-def cosines(channels: int, side: int) -> tuple[Tensor, Tensor]:
+@lru_cache(maxsize=16)
+def fitted(
+    shape: tuple[int, ...],
+    filters: int,
+    patch: int,
+    stride: int,
+    threshold: float,
+    mirrored: bool,
+    seed: int,
+    dtype: torch.dtype,
+) -> dict[str, Tensor]:
+    """The persistent buffers of fitted :class:`Patches`. Learners are created again when room for classes grows.
+
+    ``dtype`` is the present default type of torch, in which they are computed.
+    """
+    patches = Patches(shape, filters, patch, stride, threshold, mirrored)
+    patches.compute(torch.Generator().manual_seed(seed))
+    return patches.state_dict()
+
+
+@cache
+def cosines(channels: int, side: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
     """[k, c, side, side] the cosine waves with the largest variance in natural images, and [k] their mirror signs.
 
     They are the basis of the cosine transform along channels, rows and columns. In natural images the variance of a
@@ -134,12 +185,14 @@ def cosines(channels: int, side: int) -> tuple[Tensor, Tensor]:
     ([[1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0], [1.0, -1.0, -1.0, 1.0]], [-1.0, 1.0, -1.0])
     """
 
+    arange = partial(torch.arange, device="cpu")  # not on the caller's default device: the result is cached
+
     def waves(size: int) -> Tensor:
-        wave = torch.cos(torch.pi / size * torch.arange(size)[:, None] * (torch.arange(size) + 0.5))
+        wave = torch.cos(torch.pi / size * arange(size)[:, None] * (arange(size, dtype=dtype) + 0.5))
         return F.normalize(wave)
 
     every = torch.einsum("ai,bj,ck->abcijk", waves(channels), waves(side), waves(side))
-    colour, row, column = torch.meshgrid(torch.arange(channels), *[torch.arange(side)] * 2, indexing="ij")
+    colour, row, column = torch.meshgrid(arange(channels), *[arange(side)] * 2, indexing="ij")
     rarity = (row.square() + column.square()) * torch.where(colour == 0, 1, COLOUR)
     order = rarity.flatten().argsort(stable=True)[1 if channels * side > 1 else 0 :][:COMPONENTS]
     return every.flatten(0, 2)[order].contiguous(), 1.0 - 2 * (column.flatten()[order] % 2)
@@ -177,59 +230,71 @@ def clusters(points: Tensor, count: int) -> Tensor:
 
 
 class Directions(nn.Module):
-    """Projections of vectors on random directions, beyond a random threshold on either side: 2 features per direction.
+    """The values of a vector, and their projections on random directions beyond a random threshold on either side.
 
-    Each value is standardised by the first samples. They may be of one class, and a value that hardly varies in it
-    would dominate all others in the next class. So beyond ``NEAR`` it grows logarithmically, which still separates
-    distant classes.
+    A projection gives 2 features, which separate classes that no hyperplane separates. Values are compressed before
+    they are projected: a value beyond 1 grows logarithmically. So projections are most useful if values are of the
+    order of 1. With ``raw`` false there are only ``filters`` features, for vectors that are too long for the
+    statistics: values are distributed over the features at random, evenly, and each feature is a sum with random signs.
+    This keeps a value as it is where there is room, and stores far fewer numbers than random directions would.
 
-    >>> vectors = torch.rand(20, 6, generator=torch.Generator().manual_seed(0))
+    Features of an encoder have a scale of their own: with ``normalised``, the square roots of the values are projected,
+    as a vector of length 2 per square root of a dimension, so that projections have a standard deviation of about 2.
+
     >>> directions = Directions((6,), filters=5)
-    >>> directions.fit(torch.Generator().manual_seed(0))
-    >>> directions.standardise(vectors)
-    >>> directions(vectors).shape
-    torch.Size([20, 10])
+    >>> directions.fit(seed=0)
+    >>> directions(torch.rand(20, 6, generator=torch.Generator().manual_seed(0))).shape
+    torch.Size([20, 16])
     """
 
     filters: Tensor
     thresholds: Tensor
-    mean: Tensor
-    deviation: Tensor
+    order: Tensor
+    signs: Tensor
 
-    def __init__(self, shape: tuple[int, ...], filters: int) -> None:
+    def __init__(self, shape: tuple[int, ...], filters: int, *, raw: bool = True, normalised: bool = False) -> None:
         super().__init__()
-        (size,) = shape
-        self.register_buffer("filters", torch.zeros(size, filters, dtype=torch.float16))
-        self.register_buffer("thresholds", torch.zeros(2, filters))
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("deviation", torch.ones(size))
+        (self.size,) = shape
+        self.raw = raw
+        self.normalised = normalised
+        if raw:
+            self.register_buffer("filters", torch.zeros(self.size, filters, dtype=torch.float16))
+            self.register_buffer("thresholds", torch.zeros(2, filters))
+        else:  # a column names the values of a feature
+            rows = -(-self.size // filters)  # rounded up
+            self.register_buffer("order", torch.zeros(rows, filters, dtype=torch.int32))
+            self.register_buffer("signs", torch.zeros(rows, filters, dtype=torch.int8))
         self.count = filters
-        self.width = 2 * filters
+        self.width = self.size + 2 * filters if raw else filters
 
-    def fit(self, generator: torch.Generator) -> None:
-        """Draw the directions."""
+    def fit(self, seed: int) -> None:
+        """Draw the directions, or how values are distributed."""
+        generator = torch.Generator().manual_seed(seed)
+        if not self.raw:
+            self.order.view(-1)[: self.size] = torch.randperm(self.size, generator=generator)
+            self.signs.view(-1)[: self.size] = 2 * torch.randint(2, (self.size,), generator=generator) - 1
+            return
         draw = torch.randn(self.filters.shape, generator=generator)
         self.filters.copy_(draw / len(draw) ** 0.5)  # so that projections have about unit variance
         self.thresholds.uniform_(-1, 1, generator=generator)
 
-    def standardise(self, x: Tensor) -> None:
-        """Estimate mean and standard deviation of each value from vectors [n, features].
-
-        Outliers are clamped. A value that has not varied yet gets the median standard deviation of the others.
-        """
-        x = x.double().sort(0).values
-        low, middle, high = (x[int(share * (len(x) - 1))] for share in (0.1, 0.5, 0.9))
-        limit = (FAR * (high - low)).where(high > low, torch.inf)
-        deviation, mean = torch.std_mean(x.clamp(middle - limit, middle + limit), 0, correction=0)
-        self.mean.copy_(mean)
-        varies = deviation > 1e-5 * mean.abs()  # less is rounding error of a constant
-        usual = deviation.where(varies, torch.nan).nanmedian().nan_to_num(1.0)
-        self.deviation.copy_(deviation.where(varies, usual))
+    def columns(self, count: int) -> Tensor:
+        """The features that are left with this number of filters."""
+        if not self.raw:
+            return torch.arange(count)
+        projected = self.size + torch.arange(2 * self.count).reshape(2, -1)[:, :count].flatten()
+        return torch.cat([torch.arange(self.size), projected])
 
     def forward(self, x: Tensor) -> Tensor:
-        """[n, features] -> [n, d] features."""
-        units = (x - self.mean) / self.deviation
-        far = units.abs().clamp(NEAR, torch.finfo(units.dtype).max) / NEAR
-        answers = units.clamp(-NEAR, NEAR) * (1 + far.log()) @ self.filters.to(x.dtype)
+        """[n, values] -> [n, d] features."""
+        x = x.double()
+        if not self.raw:
+            return (x[:, self.order.long()] * self.signs).sum(1)
+        if self.normalised:
+            roots = x.sign() * x.abs().sqrt()
+            compressed = LENGTH * self.size**0.5 * F.normalize(roots)
+        else:
+            compressed = x.sign() * x.abs().log1p()
+        answers = compressed @ self.filters.double()
         above, below = self.thresholds
-        return torch.cat([(answers - above).relu(), (-answers - below).relu()], 1)
+        return torch.cat([x, (answers - above).relu(), (-answers - below).relu()], 1)

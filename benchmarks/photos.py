@@ -1,0 +1,221 @@
+"""From image files to features, on a CPU: the frozen encoder alone, and the whole way from files through it.
+
+    python benchmarks/photos.py encoder [--threads 1 2]      ways to run lite0: torch, bfloat16, compiled, ONNX Runtime
+    python benchmarks/photos.py files [--images 192]         files of 32, 224 and 4000x3000 pixels, and the ratio
+    python benchmarks/photos.py memory [--images 60]         peak memory of reading a folder of 12-megapixel files
+
+Alternatives are measured in turn in one process, so that other load on the machine meets all of them, and medians are
+printed. CPU time is that of all threads, in milliseconds per image.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from PIL import Image
+from sklearn.datasets import load_sample_images
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from onebyone import OnlineClassifier, nets
+from onebyone.data.loading import load_batches
+from onebyone.estimator.folders import as_given, image_batches
+from onebyone.nets.lite0 import Lite0
+
+SIZES = {"32x32": (32, 32), "224x224": (224, 224), "4000x3000": (4000, 3000)}
+Work = Callable[[], object]
+
+
+def cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def compare(ways: dict[str, Work], images: int, rounds: int) -> dict[str, tuple[float, float]]:
+    """Median milliseconds per image of each way: of the clock, and of the CPU."""
+    spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, work in ways.items():
+            clock, cpu = time.perf_counter(), cpu_seconds()
+            work()
+            if number:  # the first round allocates and compiles
+                spent[name].append((time.perf_counter() - clock, cpu_seconds() - cpu))
+    return {
+        name: tuple(1000 / images * median(column) for column in zip(*pairs, strict=True))  # type: ignore[misc]
+        for name, pairs in spent.items()
+    }
+
+
+def folded(network: nn.Module) -> nn.Module:
+    """A copy of lite0's network without BatchNorm, which is part of the convolutions."""
+    network = deepcopy(network)
+    for part in [network, *network._blocks]:
+        for layer, norm in {
+            "_conv_stem": "_bn0",
+            "_conv_head": "_bn1",
+            "_expand_conv": "_bn0",
+            "_depthwise_conv": "_bn1",
+            "_project_conv": "_bn2",
+        }.items():
+            if hasattr(part, layer):
+                setattr(part, layer, fuse_conv_bn_eval(getattr(part, layer), getattr(part, norm)))
+                setattr(part, norm, nn.Identity())
+    return network
+
+
+@torch.no_grad()
+def measure_encoder(batches: Sequence[int], compiled: bool) -> None:
+    lite0 = Lite0().eval().requires_grad_(False)
+    torch_network = lite0.network
+    last = folded(torch_network).to(memory_format=torch.channels_last)
+    brain = deepcopy(last).bfloat16()
+    fast = torch.compile(deepcopy(last)) if compiled else None
+    print(f"{torch.get_num_threads()} threads, milliseconds per image: clock (CPU)")
+    for count in batches:
+        x = torch.randn(count, 3, 224, 224)
+        y = x.contiguous(memory_format=torch.channels_last)
+        z = y.bfloat16()
+        ways: dict[str, Work] = {
+            "torch": lambda x=x: torch_network(x),
+            "torch, channels last, BatchNorm folded": lambda y=y: last(y),
+            "the same in bfloat16": lambda z=z: brain(z),
+            "ONNX Runtime (in use)": lambda x=x: lite0(x),
+        }
+        if fast is not None:
+            ways["compiled, channels last, BatchNorm folded"] = lambda y=y: fast(y)
+        for name, (clock, cpu) in compare(ways, count, rounds=max(3, 15 // count)).items():
+            print(f"  batch {count:3}  {name:<42} {clock:7.1f} ({cpu:.1f})", flush=True)
+
+
+def photographs(folder: Path, width: int, height: int, count: int) -> list[Path]:
+    """Write ``count`` JPEG files: parts of two real photographs, with some noise of a camera."""
+    random = np.random.default_rng(0)
+    scenes = [Image.fromarray(image) for image in load_sample_images().images]
+    paths = [folder / f"{width}-{number}.jpg" for number in range(count)]
+    distinct = min(count, 8 if width > 1000 else count)  # files of 12 megapixels take a second each
+    for number, path in enumerate(paths):
+        if number >= distinct:
+            path.write_bytes(paths[number % distinct].read_bytes())
+            continue
+        left, top = random.integers(0, 200), random.integers(0, 100)
+        part = scenes[number % 2].resize((width, height), Image.Resampling.BICUBIC, (left, top, left + 400, top + 300))
+        noise = random.normal(0, 3, (height, width, 1))
+        Image.fromarray((np.asarray(part) + noise).clip(0, 255).astype(np.uint8)).save(path, quality=90)
+    return paths
+
+
+@torch.no_grad()
+def measure_files(images: int, batch_size: int, rounds: int) -> None:
+    encoder = nets.Adapted(Lite0(), (3, 224, 224), frozen=True).eval()
+    clf = OnlineClassifier(encoder="lite0", memory="32MB", batch_size=batch_size)
+    size = nets.image_size(encoder)
+    assert size is not None
+
+    def encode(x: Tensor) -> Tensor:
+        return encoder(x * (2 / 255) - 1)  # as learners scale bytes
+
+    print(f"{torch.get_num_threads()} threads, {images} files, batches of {batch_size}")
+    for name, (width, height) in SIZES.items():
+        with tempfile.TemporaryDirectory() as folder:
+            paths = photographs(Path(folder), width, height, images)
+            decoded = [batch.images for batch in load_batches(paths, size, batch_size=batch_size)]
+
+            def alone(decoded: list[Tensor] = decoded) -> None:
+                for x in decoded:
+                    encode(x)
+
+            def reading(paths: list[Path] = paths) -> None:
+                for _ in load_batches(paths, size, batch_size=batch_size):
+                    pass
+
+            def both(paths: list[Path] = paths) -> None:
+                for batch in load_batches(paths, size, batch_size=batch_size):
+                    encode(batch.images)
+
+            def learning(paths: list[Path] = paths) -> None:
+                for batch in image_batches(clf, paths, lambda *_: None):
+                    clf.partial_fit(as_given(clf, batch.images), [position % 10 for position in batch.positions])
+
+            ways: dict[str, Work] = {"encoder": alone, "reading": reading, "both": both, "learning": learning}
+            found = compare(ways, images, rounds)
+        (encoder_clock, encoder_cpu), (read_clock, read_cpu), (clock, cpu), (learn_clock, learn_cpu) = found.values()
+        print(
+            f"  {name:<10} {1000 / clock:6.1f} images per second, {encoder_clock / clock:.2f} of the encoder alone "
+            f"({1000 / encoder_clock:.1f}); reading alone {1000 / read_clock:.1f}; CPU milliseconds: encoder "
+            f"{encoder_cpu:.1f}, reading {read_cpu:.1f}, both {cpu:.1f}, ratio {encoder_cpu / cpu:.2f}; with learning "
+            f"{1000 / learn_clock:.1f} images per second, {encoder_clock / learn_clock:.2f} of the encoder alone, CPU "
+            f"{learn_cpu:.1f}, ratio {encoder_cpu / learn_cpu:.2f}",
+            flush=True,
+        )
+
+
+def peak_bytes(folder: str, count: int) -> None:
+    """Print the peak memory of this process after it has encoded ``count`` files of a folder."""
+    paths = sorted(Path(folder).iterdir())[:count]
+    encoder = nets.Adapted(Lite0(), (3, 224, 224), frozen=True).eval()
+    with torch.no_grad():
+        for batch in load_batches(paths, (224, 224)):
+            encoder(batch.images * (2 / 255) - 1)
+    # ru_maxrss would include the memory of the process that started this one.
+    status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
+    print(int(status["VmHWM"].split()[0]) * 1024)
+
+
+def measure_memory(images: int) -> None:
+    for suffix in ("jpg", "png"):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = photographs(Path(folder), *SIZES["4000x3000"], images)
+            if suffix == "png":
+                with Image.open(paths[0]) as image:
+                    image.save(paths[0].with_suffix(".png"), compress_level=1)
+                for path in paths:
+                    path.unlink()
+                    if path != paths[0]:
+                        path.with_suffix(".png").symlink_to(paths[0].with_suffix(".png"))
+            peaks = [
+                int(subprocess.check_output([sys.executable, __file__, "peak", folder, str(count)]))
+                for count in (1, images)
+            ]
+        print(
+            f"{images} {suffix} files of 4000x3000: peak {peaks[1] / 1e6:.0f} MB, with one file {peaks[0] / 1e6:.0f} MB"
+        )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["encoder", "files", "memory", "peak"])
+    parser.add_argument("rest", nargs="*", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, nargs="+", default=[os.cpu_count() or 1])
+    parser.add_argument("--images", type=int)
+    parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--compile", action="store_true", help="measure torch.compile too, which needs a C++ compiler")
+    words = parser.parse_args()
+    if words.what == "peak":
+        peak_bytes(words.rest[0], int(words.rest[1]))
+    elif words.what == "memory":
+        measure_memory(words.images or 60)
+    else:
+        for threads in words.threads:
+            torch.set_num_threads(threads)
+            if words.what == "encoder":
+                measure_encoder(words.batches, words.compile)
+            else:
+                measure_files(words.images or 192, words.batch_size, words.rounds)
+
+
+if __name__ == "__main__":
+    main()

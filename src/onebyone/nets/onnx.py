@@ -1,0 +1,120 @@
+"""Frozen networks in ONNX Runtime, which on a CPU is faster than torch; and encoders from ONNX files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from onebyone.errors import UsageError
+from onebyone.nets.preprocess import Preprocess
+
+ONNX = "onnx:"  # before the path of an ONNX file
+Array = npt.NDArray[Any]
+DTYPES = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
+BATCH = 64  # samples per call; the memory that a call uses grows with them
+
+
+class Session:
+    """Runs an ONNX model of one input, given as bytes, on the CPU. Copies share the session; pickles hold the bytes."""
+
+    def __init__(self, model: bytes) -> None:
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = torch.get_num_threads()
+        options.log_severity_level = 3  # errors only
+        # Threads that wait actively take the time of those that decode images.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        self.model = model
+        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.inputs = self.session.get_inputs()
+        self.metadata: dict[str, str] = self.session.get_modelmeta().custom_metadata_map
+        batch = self.inputs[0].shape[0] if self.inputs[0].shape else None
+        self.batch = batch if isinstance(batch, int) else None  # samples per call, if the model fixes them
+
+    def __call__(self, x: Array) -> Array:
+        """[n, ...] -> [n, ...]: the first output."""
+        parts = []
+        for start in range(0, max(len(x), 1), self.batch or BATCH):
+            part = x[start : start + (self.batch or BATCH)]
+            missing = (self.batch or len(part)) - len(part)
+            padded = np.concatenate([part, np.zeros((missing, *part.shape[1:]), part.dtype)]) if missing else part
+            parts.append(self.session.run(None, {self.inputs[0].name: padded})[0][: len(part)])
+        return np.concatenate(parts)
+
+    def __deepcopy__(self, memo: Any) -> Session:
+        return self
+
+    def __reduce__(self) -> tuple[type[Session], tuple[bytes]]:
+        return Session, (self.model,)
+
+
+class OnnxNetwork(nn.Module):
+    """The model in an ONNX file as a module without weights to train: [n, *shape] -> [n, features].
+
+    The size, the type and the position of the channels of its images are read from the file. Floating-point values
+    are given from -1 (black) to 1, or standardised by the values ``mean`` and ``std`` in the metadata of the file
+    (JSON lists, for values from 0 to 1). Images are resized if the file fixes their size. Of several outputs, the
+    first counts.
+    """
+
+    model: Tensor
+
+    def __init__(self, path: str | Path) -> None:
+        super().__init__()
+        self.session = open_session(Path(path))
+        # The bytes of the file are the state, so that another file is noticed.
+        self.register_buffer("model", torch.from_numpy(np.frombuffer(bytearray(self.session.model), np.uint8)))
+        given, *others = self.session.inputs
+        if others or given.type not in DTYPES or len(given.shape) not in (2, 4):
+            inputs = ", ".join(f"{one.type} {one.shape}" for one in self.session.inputs)
+            raise UsageError(
+                f"{path} reads {inputs}; expected one input of float, float16 or uint8 and of shape [n, features], "
+                "[n, channels, height, width] or [n, height, width, channels]"
+            )
+        self.dtype = DTYPES[given.type]
+        self.prepare: nn.Module = nn.Identity()
+        self.channels_last = False
+        if len(given.shape) == 4:
+            first, _, last = shape = given.shape[1:]
+            self.channels_last = first not in (1, 3) and last in (1, 3)
+            channels, *sides = (last, *shape[:2]) if self.channels_last else shape
+            size = tuple(sides) if all(isinstance(side, int) for side in sides) else None
+            usual = str([0.5] * (channels if isinstance(channels, int) else 3))  # [-1, 1]
+            mean, std = (json.loads(self.session.metadata.get(name, usual)) for name in ("mean", "std"))
+            self.prepare = Preprocess(size, mean, std)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.prepare(x)
+        if self.dtype == np.uint8:
+            x = ((x + 1) * 127.5).round().clamp(0, 255)
+        if self.channels_last:
+            x = x.permute(0, 2, 3, 1)
+        if type(x) is not Tensor or x.is_meta:  # only shapes are asked for
+            return x.new_empty(self.session(np.zeros(tuple(x.shape), self.dtype)).shape, dtype=torch.float32)
+        found = self.session(np.ascontiguousarray(x.detach().cpu().numpy(), self.dtype))
+        return torch.from_numpy(found.astype(np.float32, copy=False)).to(x.device)
+
+
+def open_session(path: Path) -> Session:
+    """A session on an ONNX file; weights that it keeps in files beside it are read as well."""
+    try:
+        import onnx
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise UsageError(
+            f"encoder '{ONNX}{path}' needs the package {error.name}, which is not installed; "
+            "run `pip install 'onebyone[photos]'`"
+        ) from None
+    if not path.is_file():
+        raise UsageError(f"{path} does not exist; give the path of an ONNX file, as in encoder='{ONNX}FILE'")
+    try:
+        return Session(onnx.load(path).SerializeToString())
+    except Exception as error:  # what a damaged file raises depends on where it is damaged
+        raise UsageError(f"{path} is no ONNX file that can be run ({str(error).splitlines()[0]})") from None

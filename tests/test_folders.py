@@ -1,0 +1,256 @@
+"""`onebyone learn`, `predict` and `info`: classifiers of images in files."""
+
+import csv
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from onnx import TensorProto, helper
+from PIL import Image
+
+from classifiers import learner_of
+from onebyone import OnlineClassifier, UsageError
+from onebyone.estimator import folders
+from onebyone.estimator.folders import LabelledFile, examine_files, find_images, learn_files, learn_folder
+
+Call = Callable[..., tuple[int, str, str]]
+ENCODER = "onnx:net.onnx"
+COLOURS = ("blue", "green", "red")
+
+
+def write_images(root: Path, count: int = 8, classes: tuple[str, ...] = COLOURS, seed: int = 0) -> Path:
+    """Noisy images, textured along rows or columns, in a folder per class."""
+    random = np.random.default_rng(seed)
+    for number, name in enumerate(classes):
+        (root / name).mkdir(parents=True, exist_ok=True)
+        wave = 100 * np.sin(np.arange(40) * (0.3 + 0.5 * number))
+        for index in range(count):
+            pixels = 128 + wave[None, :, None] + random.normal(0, 20, (40, 40, 3))
+            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / name / f"{index}.png")
+    return root
+
+
+@pytest.fixture(autouse=True)
+def encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small encoder in the working directory: means of 4 x 4 pixels. Filters of patches take seconds to compute."""
+    monkeypatch.chdir(tmp_path)
+    images = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 16, 16])
+    features = helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", 48])
+    nodes = [
+        helper.make_node("AveragePool", ["x"], ["pooled"], kernel_shape=[4, 4], strides=[4, 4]),
+        helper.make_node("Flatten", ["pooled"], ["features"]),
+    ]
+    graph = helper.make_graph(nodes, "graph", [images], [features])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "net.onnx")
+
+
+def new() -> OnlineClassifier:
+    return OnlineClassifier(encoder=ENCODER, memory="60KB", batch_size=64)
+
+
+def same(one: OnlineClassifier, other: OnlineClassifier) -> bool:
+    """Whether both learnt the same samples, in any order: sums of numbers are rounded."""
+    a, b = learner_of(one).state_dict(), learner_of(other).state_dict()
+    names = [name for name in a if name.startswith(("moments.weights", "moments.sums", "kept.", "counts"))]
+    return len(names) > 4 and all(torch.allclose(a[name].double(), b[name].double(), atol=1e-4) for name in names)
+
+
+def test_a_folder_is_learnt_and_its_images_are_predicted(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos")
+    learn = ("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")
+    code, out, err = onebyone(*learn)
+    assert (code, err) == (0, "")
+    assert "24 images learnt; model knows 3 classes, 24 images" in out
+    code, out, err = onebyone("predict", "model", root / "red" / "1.png", root / "blue")
+    assert (code, err) == (0, "")
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["red"] + ["blue"] * 8
+    code, out, _ = onebyone("predict", "model", root / "red" / "1.png", "--json")
+    (row,) = json.loads(out)["predictions"]
+    assert row["class"] == "red"
+    assert sum(row["probabilities"].values()) == pytest.approx(1)
+    code, out, _ = onebyone("predict", "model", root / "red" / "1.png", "--csv")
+    (row,) = csv.DictReader(io.StringIO(out))
+    assert row["class"] == "red"
+    assert float(row["red"]) == float(row["probability"])
+    code, out, err = onebyone("info", "model")
+    assert (code, err) == (0, "")
+    assert "samples  24 of 3 classes" in out
+    assert f"encoder  {ENCODER} (" in out
+    code, out, _ = onebyone("info", "model", "--json")
+    assert json.loads(out)["classes"] == dict.fromkeys(COLOURS, 8)
+
+
+def test_more_images_and_classes_are_added_and_none_is_learnt_twice(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", classes=COLOURS[:2])
+    learn = ("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")
+    onebyone(*learn)
+    (root / "green" / "copy.png").write_bytes((root / "green" / "0.png").read_bytes())
+    write_images(root, classes=("red",), seed=1)
+    _, out, _ = onebyone(*learn)
+    assert "8 images learnt, 17 known already; model knows 3 classes, 24 images" in out
+    _, out, _ = onebyone(*learn, "--json")
+    found = json.loads(out)
+    assert (found["learnt"], found["known"]) == (0, 25)
+    whole = new()
+    learn_files(whole, find_images(root)[0])
+    assert same(OnlineClassifier.load("model"), whole)
+
+
+def test_what_cannot_be_read_is_named_and_skipped(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=3)
+    (root / "red" / "broken.jpg").write_bytes(b"no image")
+    (root / "red" / "notes.txt").write_text("")
+    (root / "red" / "deeper").mkdir()
+    (root / "readme.md").write_text("")
+    code, out, err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")
+    assert code == 0
+    assert "9 images learnt, 4 skipped" in out
+    for name in ("broken.jpg", "notes.txt", "deeper", "readme.md"):
+        assert f"{name} is skipped (" in err
+    code, out, err = onebyone("predict", "model", root / "red" / "broken.jpg", root / "red" / "1.png", "no.png")
+    assert code == 1
+    assert "no.png is skipped (there is no such file)" in err
+    assert "2 of 3 files cannot be read" in err
+    assert "1.png" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("learn", "nowhere", "--into", "model"), "nowhere is not a folder"),
+        (("learn", "flat", "--into", "model"), "flat has no sub-folders"),
+        (("learn", "empty", "--into", "model"), "empty has no image files in its sub-folders"),
+        (("learn", "broken", "--into", "model"), "no image in broken can be read"),
+        (("learn", "photos", "--into", "flat"), "flat is a folder; give the path of a file"),
+        (("learn", "photos", "--into", "text"), "text cannot be loaded"),
+        (("learn", "photos", "--into", "known", "--memory", "1MB"), "known has the memory '60KB'; leave --memory out"),
+        (("learn", "photos", "--into", "model", "--encoder", "lite"), "unknown encoder 'lite'"),
+        (("predict", "nowhere", "photos"), "nowhere does not exist"),
+        (("predict", "known", "flat"), "flat has no image files"),
+        (("info", "text"), "text cannot be loaded"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_one_sentence(tmp_path: Path, onebyone: Call, words: tuple[str, ...], sentence: str) -> None:
+    write_images(tmp_path / "photos", count=2)
+    (tmp_path / "empty" / "class").mkdir(parents=True)
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "text").write_text("text")
+    (tmp_path / "broken" / "class").mkdir(parents=True)
+    (tmp_path / "broken" / "class" / "image.png").write_bytes(b"")
+    learn_folder("photos", "known", new())
+    extra = () if "--encoder" in words or words[0] != "learn" or words[3] == "known" else ("--encoder", ENCODER)
+    code, out, err = onebyone(*words, *extra)
+    assert code == 2
+    assert out == ""
+    assert sentence in err
+    assert not Path("model").exists()
+
+
+def test_without_the_encoder_it_is_said_what_to_install(
+    tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "PHOTOS", ("a_package_that_does_not_exist",))
+    root = write_images(tmp_path / "photos", count=2)
+    code, _, err = onebyone("learn", root, "--into", "model", "--memory", "60KB")
+    assert code == 0
+    assert err.count("\n") == 1
+    assert "pip install 'onebyone[photos]'" in err
+
+
+def test_files_of_a_class_that_was_forgotten_can_be_learnt_again(tmp_path: Path) -> None:
+    files, _ = find_images(write_images(tmp_path / "photos"))
+    clf = new()
+    learn_files(clf, files)
+    clf.rename({"red": "pink"}).forget_class("blue")
+    clf.save(tmp_path / "model")
+    clf = OnlineClassifier.load(tmp_path / "model")
+    renamed = [LabelledFile(file.path, "pink" if file.label == "red" else file.label) for file in files]
+    again = learn_files(clf, renamed)
+    assert (again.files, again.known) == (8, 16)
+
+
+def test_a_classifier_of_gray_images_or_other_axes_reads_files_in_its_own_way(tmp_path: Path) -> None:
+    root = write_images(tmp_path / "photos")
+    files, _ = find_images(root)
+    paths = [file.path for file in files]
+    images = np.stack([np.asarray(Image.open(path)) for path in paths])
+    for x in (images[..., 0], images.transpose(0, 3, 1, 2)):
+        clf = new().partial_fit(x, [str(file.label) for file in files])
+        found = [answers.labels for _, answers in examine_files(clf, paths, lambda *_: None)]
+        assert (np.concatenate(found) == [file.label for file in files]).mean() > 0.9
+    with pytest.raises(UsageError, match="learns no images of bytes"):
+        list(examine_files(OnlineClassifier().partial_fit([[1.0], [2.0]], ["a", "b"]), paths, lambda *_: None))
+
+
+def test_a_file_has_one_writer(tmp_path: Path) -> None:
+    root = write_images(tmp_path / "photos", count=1)
+
+    def meanwhile(*_: int) -> None:
+        with pytest.raises(UsageError, match="another process is learning into"):
+            learn_folder(root, tmp_path / "model", new())
+
+    learn_folder(root, tmp_path / "model", new(), progress=meanwhile)
+    assert OnlineClassifier.load(tmp_path / "model").n_samples_seen_ == 3
+
+
+def test_an_interruption_keeps_what_was_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folders, "BATCH", 4)
+    root = write_images(tmp_path / "photos")
+
+    def stop(done: int, total: int) -> None:
+        if done > 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        learn_folder(root, tmp_path / "model", new(), progress=stop)
+    clf = OnlineClassifier.load(tmp_path / "model")
+    assert 10 < clf.n_samples_seen_ < 24
+    learn_folder(root, tmp_path / "model", clf)
+    whole = new()
+    learn_files(whole, find_images(root)[0])
+    assert same(clf, whole)
+    assert int(learner_of(clf).counts.sum()) == 24
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from onebyone import OnlineClassifier
+from onebyone.estimator import folders
+folders.BATCH, folders.SECONDS = 4, 0.0
+root, into = map(Path, sys.argv[1:])
+clf = OnlineClassifier.load(into) if into.exists() else OnlineClassifier(
+    encoder="onnx:net.onnx", memory="60KB", batch_size=64
+)
+folders.learn_folder(root, into, clf, progress=lambda done, total: print(done, flush=True))
+"""
+
+
+@pytest.mark.slow
+def test_killed_at_any_moment_no_file_is_learnt_twice_or_lost(tmp_path: Path) -> None:
+    root = write_images(tmp_path / "photos", count=40)
+    into = tmp_path / "model"
+    command = [sys.executable, "-c", KILLED, str(root), str(into)]
+    random = np.random.default_rng(0)
+    for _ in range(6):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for _ in range(int(random.integers(1, 5))):
+                process.stdout.readline()
+            time.sleep(float(random.uniform(0, 0.05)))
+            os.kill(process.pid, signal.SIGKILL)
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    whole = new()
+    learn_files(whole, find_images(root)[0])
+    assert same(OnlineClassifier.load(into), whole)
