@@ -1,10 +1,10 @@
-"""What OnlineClassifier costs, and what it does in the long run; all on the CPU.
+"""Overhead of OnlineClassifier, and its behaviour on long streams; all on the CPU.
 
 overhead   a partial_fit of 10 images (32x32, reduced ResNet-18) against the learner's own step. Both alternate, so that
-           a busy machine slows them alike; the ratio is the median over the rounds.
+           a busy machine slows them equally; the ratio is the median over the rounds.
 classes    1,000 classes arriving one by one: time of a step at the end against that at the start. A second classifier
-           that knows 10 classes only takes a step before each, to tell growth from a machine that became busy.
-stream     60,000 gray images of 28x28 with texts as labels, one class at a time, in chunks of 1 to 300: memory of the
+           with only 10 classes takes a step before each, to separate growth from a busy machine.
+stream     60,000 gray images of 28x28 with strings as labels, one class at a time, in chunks of 1 to 300: memory of the
            process, and size of the saved file against nbytes.
 
     python benchmarks/estimator.py [overhead classes stream] [--threads 2] [--samples 60000]
@@ -65,7 +65,7 @@ def classes(number: int = 1000, around: int = 50) -> None:
         clf.partial_fit(x, [label] * 10)
         own = time.perf_counter() - before
         if label in (2**power for power in range(4, 20)):
-            growing += own  # this call also moved the learner into a larger room
+            growing += own  # this call also increased the capacity of the learner
         else:
             ratios.append(own / (before - started))
     first, last = median(ratios[2:around]), median(ratios[-around:])

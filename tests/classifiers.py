@@ -29,7 +29,7 @@ def learner_of(clf: OnlineClassifier) -> AnyLearner:
 
 
 def bits(clf: OnlineClassifier) -> dict[str, Any]:
-    """The learner's whole state, as types, shapes and bytes."""
+    """The learner's complete state, as types, shapes and bytes."""
     state = learner_of(clf).state_dict()
     return {name: (str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes()) for name, tensor in state.items()}
 
@@ -42,7 +42,8 @@ def state_of(clf: OnlineClassifier) -> dict[str, Any]:
         if name not in ("_state", "_lock", "_autosaver", "encoder")
     }
     if clf._state is not None:
-        found["labels"] = list(clf._state.labels)
+        found["slots"] = dict(clf._state.slots)
+        found["record"] = {name: tensor.tolist() for name, tensor in clf._state.record.tensors().items()}
         found["tensors"] = bits(clf)
     return deepcopy(found)
 

@@ -20,8 +20,15 @@ from onebyone.methods import AUTO, ReplayLearner
 from tiers import mostly_slow
 
 
+def weights_are_not_copies(estimator: OnlineClassifier) -> dict[str, str]:
+    """The check that cannot hold for a network; test_estimator_weights.py tests what holds instead."""
+    if estimator.method == AUTO:
+        return {}
+    return {"check_sample_weight_equivalence_on_dense_data": "SGD takes one step with a sample of weight 2, not two"}
+
+
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-@parametrize_with_checks([OnlineClassifier(), OnlineClassifier("ccp")])
+@parametrize_with_checks([OnlineClassifier(), OnlineClassifier("ccp")], expected_failed_checks=weights_are_not_copies)
 def test_scikit_learn_checks(estimator: OnlineClassifier, check: Callable[[OnlineClassifier], None]) -> None:
     check(estimator)
 
@@ -91,8 +98,8 @@ def test_a_call_is_split_into_steps_in_the_given_order(batch_size: int, sizes: l
     learner = clf._state.learner
     assert int(learner.steps) == sum(-(-size // batch_size) for size in sizes)
     assert clf.n_samples_seen_ == 30
-    kept = learner.memory.x if isinstance(learner, ReplayLearner) else learner.waiting()[0]
-    np.testing.assert_array_equal(kept[:30], x.astype(np.float32))
+    if isinstance(learner, ReplayLearner):
+        np.testing.assert_array_equal(learner.memory.x[:30], x.astype(np.float32))
 
 
 @pytest.mark.parametrize(("name", "memory"), [("ccp", 60), (AUTO, 60), (AUTO, 4000)])

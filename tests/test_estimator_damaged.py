@@ -14,8 +14,8 @@ from safetensors import torch as safetensors
 from torch import Tensor, nn
 
 from onebyone import OnlineClassifier, UsageError
-from onebyone.estimator.persistence import checksum
 from onebyone.methods import AUTO
+from onebyone.tensors import digest
 
 
 @pytest.fixture(scope="module", params=[20, 300])
@@ -98,7 +98,7 @@ def forged(saved: bytes, path: Path, change: Any) -> None:
         tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     change(description, tensors)
     text = json.dumps(description)
-    path.write_bytes(safetensors.save(tensors, {"onebyone": text, "sha256": checksum(text, tensors)}))
+    path.write_bytes(safetensors.save(tensors, {"onebyone": text, "sha256": digest(tensors, text)}))
 
 
 def value_paths(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
@@ -163,8 +163,8 @@ def tensor(name: str, make: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (with_value("version", 2), "it has version 2, but this onebyone reads 1"),
-        (with_value("version", "1"), "it has version '1'"),
+        (with_value("version", 3), "it has version 3, but this onebyone reads 2"),
+        (with_value("version", "2"), "it has version '2'"),
         (with_value("room", 10**12), "counts is torch.int64"),
         (with_value("room", 10**30), "whole number"),
         (with_value("options.memory_samples", 10**12), "memory.x is"),
@@ -178,7 +178,16 @@ def tensor(name: str, make: Any) -> Any:
         (with_value("parameters.batch_size", 0), "batch_size is 0"),
         (with_value("labels", ["a", "a"]), "labels"),
         (with_value("labels", ["a", 1]), "different types"),
-        (with_value("labels", ["a"]), "class without a label"),
+        (with_value("labels", ["a"]), "different slots"),
+        (with_value("slots", [0, 0]), "different slots"),
+        (with_value("slots", [0, 16]), "different slots"),
+        (with_value("slots", [0, True]), "different slots"),
+        (with_value("slots", [0, 2]), "class without a label"),
+        (with_value("parameters.prior", [["a", 2.0]]), "must be probabilities"),
+        (with_value("parameters.unknown_rate", 1.0), "unknown_rate is 1.0"),
+        (tensor("record.y", lambda old: old + 2), "class without a label"),
+        (tensor("record.y", lambda old: old[1:]), "another type or shape"),
+        (tensor("record.scores", lambda old: old * float("nan")), "not finite"),
         (with_value("labels", []), "labels"),
         (with_value("labels", [str(n) for n in range(17)]), "labels"),
         (with_value("features", ["a"]), "names of features"),
@@ -215,9 +224,9 @@ def test_a_forged_file_is_refused(saved: bytes, change: Any, message: str, tmp_p
         (with_value("options.budget", 10**40), "damaged"),
         (with_value("layout.shape", [10**7]), "it must be at least"),
         (tensor("counts", lambda old: -old), "class without a label|counts of samples"),
-        (tensor("moments.counts", lambda old: old - 1), "counts of samples"),
-        (tensor("moments.covariance_codes", lambda old: torch.full_like(old, -(2**30))), "has no inverse"),
-        (tensor("extractor.deviation", lambda old: old * float("nan")), "not finite"),
+        (tensor("moments.weights", lambda old: old - 1e9), "counts of samples"),
+        (tensor("moments.products", lambda old: torch.full_like(old, -(2**30))), "has no inverse"),
+        (tensor("extractor.thresholds", lambda old: old * float("nan")), "not finite"),
     ],
 )
 @pytest.mark.parametrize("statistics", [300], indirect=True)
@@ -230,15 +239,15 @@ def test_forged_statistics_are_refused(statistics: bytes, change: Any, message: 
 def test_forged_statistics_inside_a_hybrid_are_refused(tmp_path: Path) -> None:
     x = np.random.default_rng(0).normal(size=(300, 3))
     OnlineClassifier("hybrid", memory="30KB").partial_fit(x, ["a", "b"] * 150).save(tmp_path / "whole")
-    change = tensor("statistics.moments.covariance_codes", lambda old: torch.full_like(old, -(2**30)))
+    change = tensor("statistics.moments.products", lambda old: torch.full_like(old, -(2**30)))
     forged((tmp_path / "whole").read_bytes(), tmp_path / "file", change)
     with pytest.raises(UsageError, match=r"cannot be loaded: .*has no inverse"):
         OnlineClassifier.load(tmp_path / "file")
 
 
 @pytest.mark.parametrize("statistics", [20], indirect=True)
-def test_waiting_samples_without_a_label_are_refused(statistics: bytes, tmp_path: Path) -> None:
-    forged(statistics, tmp_path / "file", tensor("moments.mean_codes", lambda old: old + 2))
+def test_kept_samples_without_a_label_are_refused(statistics: bytes, tmp_path: Path) -> None:
+    forged(statistics, tmp_path / "file", tensor("kept.labels", lambda old: old + 2))
     with pytest.raises(UsageError, match="cannot be loaded: its memory holds samples of a class without a label"):
         OnlineClassifier.load(tmp_path / "file")
 
@@ -278,7 +287,7 @@ def test_other_files_are_refused(content: bytes, tmp_path: Path) -> None:
 def test_deeply_nested_json_is_refused(tmp_path: Path) -> None:
     text = "[" * 100_000
     tensors = {"a": torch.zeros(1)}
-    content = safetensors.save(tensors, {"onebyone": text, "sha256": checksum(text, tensors)})
+    content = safetensors.save(tensors, {"onebyone": text, "sha256": digest(tensors, text)})
     (tmp_path / "file").write_bytes(content)
     with pytest.raises(UsageError, match="cannot be loaded"):
         OnlineClassifier.load(tmp_path / "file")
@@ -288,3 +297,24 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path):
         with pytest.raises(UsageError, match="does not exist; give the path of a saved classifier"):
             OnlineClassifier.load(path)
+
+
+def version_one(description: Any, tensors: dict[str, Tensor]) -> None:
+    """Change a file to what was written before there were priors, free slots and records."""
+    description["version"] = 1
+    del description["slots"], description["parameters"]["prior"], description["parameters"]["unknown_rate"]
+    for name in [name for name in tensors if name.startswith("record.")]:
+        del tensors[name]
+
+
+def test_a_file_of_version_one_is_read(saved: bytes, tmp_path: Path) -> None:
+    forged(saved, tmp_path / "file", version_one)
+    clf = OnlineClassifier.load(tmp_path / "file", encoder=nn.Linear(3, 4))
+    assert (clf.prior, clf.unknown_rate, clf.classes_.tolist()) == ("uniform", 0.05, ["a", "b"])
+    assert clf.partial_fit(np.ones((3, 3)), ["b", "c", "a"]).n_samples_seen_ == 23
+
+
+def test_statistics_of_version_one_are_refused(statistics: bytes, tmp_path: Path) -> None:
+    forged(statistics, tmp_path / "file", version_one)
+    with pytest.raises(UsageError, match="an older onebyone wrote it, and stored patch-lda in another way"):
+        OnlineClassifier.load(tmp_path / "file")

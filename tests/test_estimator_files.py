@@ -1,15 +1,19 @@
 """Saved classifiers: they continue bit for bit, and keep labels, options, encoders and seeds."""
 
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 from classifiers import NAMES, REPLAY, bits
-from onebyone import Dataset, OnlineClassifier, UsageError
+from onebyone import Dataset, OnlineClassifier, UsageError, nets
+from onebyone.estimator import persistence
 from onebyone.methods import AUTO, BudgetOptions, method
+from onebyone.tensors import read_tensors
 from tiers import mostly_slow
 
 
@@ -103,6 +107,54 @@ def test_a_module_as_encoder_must_be_given_again(digits: Dataset, tmp_path: Path
     assert bits(other) == bits(clf)
 
 
+def test_a_frozen_module_is_named_by_the_hash_of_its_weights(digits: Dataset, tmp_path: Path) -> None:
+    """The file does not hold the weights. Other weights are refused with both hashes."""
+    module = nn.Sequential(nn.Conv2d(1, 300, 3), nn.BatchNorm2d(300), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+    clf = taught(digits, encoder=module, freeze_encoder=True)
+    clf.save(tmp_path / "file")
+    tensors, _ = read_tensors(tmp_path / "file")
+    assert not [name for name in tensors if name.startswith("encoder.")]
+    other = OnlineClassifier.load(tmp_path / "file", encoder=module)
+    assert bits(other) == bits(clf)
+    for each in (clf, other):
+        each.partial_fit(digits.train_x[:200], list(map(str, range(200))))
+    assert bits(other) == bits(clf)
+    changed = deepcopy(module)
+    with torch.no_grad():
+        changed[1].running_mean[7] += 1e-3
+    with pytest.raises(UsageError) as error:
+        OnlineClassifier.load(tmp_path / "file", encoder=changed)
+    assert nets.weights_hash(module) in str(error.value)
+    assert nets.weights_hash(changed) in str(error.value)
+    with pytest.raises(UsageError, match="cannot be loaded"):
+        OnlineClassifier.load(tmp_path / "file", encoder=nn.Conv2d(1, 7, 3))
+
+
+def test_a_file_that_holds_the_weights_of_a_frozen_module_is_read(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files were written so before; the weights in the file count."""
+    clf = taught(digits, encoder=nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU()), freeze_encoder=True)
+    describe = persistence.describe
+    with monkeypatch.context() as patch:
+        patch.setattr(persistence, "encoder_tensors", lambda _: set())
+        patch.setattr(persistence, "encoder_hash", lambda _: None)
+        patch.setattr(persistence, "describe", lambda *given: describe(*given).replace('"encoder_hash": null, ', ""))
+        clf.save(tmp_path / "old")
+    other = OnlineClassifier.load(tmp_path / "old", encoder=nn.Sequential(nn.Conv2d(1, 6, 3), nn.ReLU()))
+    assert bits(other) == bits(clf)
+
+
+@pytest.mark.parametrize("encoder", ["scaled-mlp", "mlp"])
+def test_a_file_holds_the_random_weights_of_a_frozen_network(encoder: str, tmp_path: Path) -> None:
+    """They depend on the version of torch, and a scale is learnt."""
+    x, y = np.random.default_rng(0).normal(5, 3, size=(40, 3)), [0, 1] * 20
+    clf = OnlineClassifier("er", memory=9, encoder=encoder, freeze_encoder=True).partial_fit(x, y)
+    clf.save(tmp_path / "file")
+    assert [name for name in read_tensors(tmp_path / "file")[0] if name.startswith("encoder.")]
+    assert np.array_equal(OnlineClassifier.load(tmp_path / "file").predict_proba(x), clf.predict_proba(x))
+
+
 @pytest.mark.parametrize("random_state", [None, np.random.RandomState(3)], ids=["None", "RandomState"])
 def test_a_random_seed_is_saved(random_state: Any, tmp_path: Path) -> None:
     x, y = np.random.default_rng(0).normal(size=(40, 3)), list(range(40))
@@ -115,7 +167,6 @@ def test_a_random_seed_is_saved(random_state: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        ("patch-lda", {"first_samples": 2_000_000}),
         ("patch-lda", {"patch": 10**12, "stride": 10**12}),
         ("mir", {"candidates": 10**12, "replay_size": 2**20}),
         ("ccp", {"projector": "none", "hidden": 10**12, "projection": 10**12}),

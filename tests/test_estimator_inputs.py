@@ -112,7 +112,9 @@ def test_arrays_are_resized_like_images(clf: OnlineClassifier) -> None:
 
 
 def test_large_images_are_resized() -> None:
-    clf = OnlineClassifier(memory="100KB").partial_fit([Image.new("RGB", (4000, 1024)), Image.new("L", (9, 9))], [0, 1])
+    images = [Image.new("RGB", (4000, 1024)), Image.new("L", (9, 9))]
+    with pytest.warns(UserWarning, match="images of 256 pixels are reduced to 32 pixels"):
+        clf = OnlineClassifier(memory="100KB").partial_fit(images, [0, 1])
     assert clf.n_features_in_ == 1000 * 256 * 3
 
 
@@ -162,8 +164,8 @@ def test_a_file_that_cannot_be_read_is_named_and_nothing_is_learnt(
             lambda digits: digits,
             r"X is a Dataset; give its samples and labels, such as data\.train_x",
         ),
-        (lambda digits: DataLoader(TensorDataset(digits.test_x)), "X is a DataLoader; call partial_fit.* for each of"),
-        (lambda digits: TensorDataset(digits.test_x), "X is a torch Dataset; make batches of it with a DataLoader"),
+        (lambda digits: DataLoader(TensorDataset(digits.test_x)), "X is a DataLoader; call learn_from, or predict"),
+        (lambda digits: TensorDataset(digits.test_x), "X is a torch Dataset; call learn_from, or predict"),
         (lambda digits: (x for x in digits.test_x), r"X is a generator; give list\(X\) if it yields samples, or call"),
         (lambda digits: iter(digits.test_x), r"give list\(X\)"),
         (lambda digits: Path(__file__).parent, r"X is the folder .*; give a list of its files, or .*from_folder"),

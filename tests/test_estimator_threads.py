@@ -11,6 +11,7 @@ import pytest
 
 from classifiers import DEFAULT_AND_CCP, vectors
 from onebyone import Dataset, OnlineClassifier
+from summing import registered
 from tiers import mostly_slow
 
 
@@ -95,3 +96,16 @@ def test_calls_wait_while_another_thread_learns(ask: Callable[[OnlineClassifier]
             assert not answer.done()
             clf.partial_fit(x, y).partial_fit(x[:20], [f"new {label}" for label in range(20)])
         assert answer.result(timeout=60) == ask(clf)  # of the end, and of no moment in between
+
+
+def test_two_classifiers_that_merge_each_other_do_not_wait_for_each_other() -> None:
+    x, y = vectors(60)
+    with registered():
+        one, two = (OnlineClassifier("sums").partial_fit(x, y) for _ in range(2))
+        with ThreadPoolExecutor(4) as threads:
+            for _ in range(10):
+                calls = [threads.submit(one.merge, two), threads.submit(two.merge, one), threads.submit(one.predict, x)]
+                for call in calls:
+                    call.result(timeout=60)
+        assert one.n_samples_seen_ % 60 == two.n_samples_seen_ % 60 == 0
+        assert one.n_samples_seen_ > 60

@@ -65,7 +65,7 @@ def found(clf: OnlineClassifier) -> Counter[int]:
     rows = learner.memory.x[:-1][learner.memory.filled]
     kept = Counter(int(value) for value in rows[:, 0])
     by_class = Counter(number % CLASSES for number in kept.elements())
-    slots = {int(label): slot for slot, label in enumerate(clf._state.labels)} if clf._state else {}
+    slots = clf._state.slots if clf._state else {}
     counts = {label: int(learner.counts[slot]) for label, slot in slots.items() if learner.counts[slot]}
     assert counts == dict(by_class)
     assert clf.n_samples_seen_ == sum(kept.values()) == int(learner.memory.seen)
@@ -198,5 +198,5 @@ def test_acknowledged_samples_are_saved_exactly_once(plan: list[Life]) -> None:
 @pytest.mark.slow
 @settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(lives())
-def test_acknowledged_samples_are_saved_exactly_once_in_many_lives(plan: list[Life]) -> None:
+def test_acknowledged_samples_are_saved_exactly_once_in_many_processes(plan: list[Life]) -> None:
     check(plan)

@@ -56,7 +56,7 @@ def test_a_file_is_flushed_through_a_handle_that_may_write(tmp_path: Path) -> No
     ],
     ids=repr,
 )
-def test_a_file_is_not_blamed_for_other_errors(error: BaseException, tmp_path: Path) -> None:
+def test_errors_that_are_not_of_writing_do_not_name_the_file(error: BaseException, tmp_path: Path) -> None:
     (tmp_path / "note").write_text("before")
     with pytest.raises(type(error)) as caught:
         fail_while_writing(tmp_path / "note", error)
@@ -80,7 +80,7 @@ def test_an_error_of_writing_names_the_file(error: OSError, message: str, tmp_pa
     assert [path.read_text() for path in tmp_path.iterdir()] == ["before"]
 
 
-def test_a_folder_in_the_way_names_the_file(tmp_path: Path) -> None:
+def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "note" / "inside").mkdir(parents=True)
     with pytest.raises(UsageError, match="note cannot be written"), atomic_write(tmp_path / "note") as temporary:
         temporary.write_text("hello")
@@ -128,7 +128,7 @@ def test_folders_are_locked_where_there_is_no_fcntl(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [RuntimeError("oh"), KeyboardInterrupt(), OSError(errno.ENOSPC, "full")])
-def test_a_file_is_written_whole_or_not_at_all(error: BaseException, tmp_path: Path) -> None:
+def test_a_file_is_written_completely_or_not_at_all(error: BaseException, tmp_path: Path) -> None:
     path = tmp_path / "note"
     with atomic_write(path) as temporary:
         temporary.write_text("old")
@@ -143,7 +143,7 @@ def test_a_file_is_written_whole_or_not_at_all(error: BaseException, tmp_path: P
 
 
 @pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)], ids=oct)
-def test_the_umask_decides_who_may_read_a_file(umask: int, mode: int, tmp_path: Path) -> None:
+def test_permissions_follow_the_umask(umask: int, mode: int, tmp_path: Path) -> None:
     before = os.umask(umask)
     try:
         with atomic_write(tmp_path / "note") as temporary:

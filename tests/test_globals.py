@@ -1,4 +1,4 @@
-"""The process of the caller is left as it was: torch's flags and threads, denormal numbers, the environment."""
+"""Settings of the calling process are restored: torch's flags and threads, denormal numbers, the environment."""
 
 import os
 import threading
@@ -16,7 +16,7 @@ from onebyone import Dataset, OnlineClassifier, UsageError, engine
 from onebyone.methods.er import ER
 from onebyone.runs import RunConfig, run
 from onebyone.runs.job import Setup
-from onebyone.runs.run import Listener
+from onebyone.runs.listener import Listener
 
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")  # set by pytest and by torch
@@ -39,7 +39,7 @@ def settings() -> dict[str, Any]:
 
 @pytest.fixture(autouse=True, params=[True, False], ids=["flag on", "flag off"])
 def unchanged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever a test here does, it ends with the settings it began with."""
+    """After each test here, all settings are as before."""
     monkeypatch.delenv(QUEUES, raising=False)
     monkeypatch.setattr(torch.backends.cudnn, "deterministic", request.param)
     threads = torch.get_num_threads()
@@ -53,7 +53,7 @@ def unchanged(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
 
 
 class Watching(Listener):
-    """Looks at the flag in every step; breaks off after some."""
+    """Reads the flag in every step; fails after some steps."""
 
     def __init__(self, steps: int = 10**9) -> None:
         self.left = steps
@@ -75,7 +75,7 @@ def test_choosing_a_device(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("started", [True, False])
-def test_queues_are_said_before_cuda_starts(started: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_are_set_before_cuda_starts(started: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: started)
     with engine.more_queues():
         assert (os.environ.get(QUEUES) == "32") == (not started)
@@ -118,8 +118,8 @@ def test_a_classifier(digits: Dataset, fails: bool, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("block", ["reproducible", "torch_settings"])
-def test_blocks_that_overlap(block: str) -> None:
-    """As the runs of a pack do: they end in any order, and the flag is set until the last one has ended."""
+def test_overlapping_blocks_restore_the_settings_at_the_end(block: str) -> None:
+    """As the runs of a pack do: they end in any order, and the flag stays set until the last one has ended."""
     begin = engine.reproducible if block == "reproducible" else partial(engine.torch_settings, 1e6)
     for order in permutations(range(3)):
         blocks = [ExitStack() for _ in order]

@@ -1,4 +1,4 @@
-"""A run that is stopped, in whatever way, and started again has the bits of one that was not."""
+"""A run that is stopped in any way and started again gives the same bits as an uninterrupted one."""
 
 import os
 import signal
@@ -63,24 +63,24 @@ def test_crashes_do_not_change_the_result(name: str, digits: Dataset, tmp_path: 
 
 
 def test_a_resumed_run_reports_the_samples_done_before(digits: Dataset, tmp_path: Path) -> None:
-    told = []
+    calls = []
 
     class Recorder(Listener):
         def started(self, title: str, samples: int, done: int, tasks: int) -> None:
-            told.append((samples, done))
+            calls.append((samples, done))
 
     config = RunConfig(method="finetune", batch_size=61, classes_per_task=5)
     with pytest.raises(Crash):
         run(config, data=digits, out=tmp_path, checkpoint_every=4, listener=After(14))
-    first_task = int((digits.train_y < 5).sum())  # twelve batches, the last of which is not full
+    first_task = int((digits.train_y < 5).sum())  # twelve batches, the last one shorter
     run(config, data=digits, out=tmp_path, listener=Recorder())
-    assert told == [(1438, first_task)]
+    assert calls == [(1438, first_task)]
 
 
 @pytest.mark.parametrize("step", [1, 12, 13, 24], ids=["first", "end of a task", "begin of a task", "last"])
 def test_ctrl_c_stops_between_two_steps(step: int, digits: Dataset, tmp_path: Path) -> None:
     config = RunConfig(method="icarl", classes_per_task=5, batch_size=61, prequential=True)
-    with pytest.raises(Interrupted, match=f"stopped after {step} steps; the same command goes on"):
+    with pytest.raises(Interrupted, match=f"stopped after {step} steps; the same command resumes"):
         run(config, data=digits, out=tmp_path, listener=CtrlC(step))
     assert steps(tmp_path) == step
     assert numbers(run(config, data=digits, out=tmp_path)) == numbers(run(config, data=digits))
@@ -164,6 +164,6 @@ def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
     command = Command("ccp", tmp_path)
     code, said = command.stop(signal.SIGINT, 60)
     assert code == 130
-    assert said == f"onebyone: stopped after {steps(tmp_path)} steps; the same command goes on from there\n"
+    assert said == f"onebyone: stopped after {steps(tmp_path)} steps; the same command resumes from there\n"
     run(command.config, out=tmp_path)
     command.check()

@@ -9,8 +9,9 @@ import pytest
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import MultinomialNB
 
-from onebyone import Dataset, UsageError
+from onebyone import Dataset, OnlineClassifier, UsageError
 from onebyone.river import RiverClassifier
+from summing import registered
 
 
 def pixels(row: Any) -> dict[str, float]:
@@ -120,3 +121,16 @@ def test_the_adapter_works_with_river(digits: Dataset) -> None:
 
 def test_the_adapter_does_not_need_river() -> None:
     assert ("river" in sys.modules) == (RiverClassifier.__mro__[1] is not object)
+
+
+def test_weights_and_unknown_samples(digits: Dataset) -> None:
+    x, y = digits.train_x.flatten(1).float().numpy()[:100], digits.train_y[:100].tolist()
+    with registered():
+        model, expected = RiverClassifier(OnlineClassifier("sums"), unknown=-1), OnlineClassifier("sums")
+        for number, (row, label) in enumerate(zip(x, y, strict=True)):
+            model.learn_one(row, label, w=number % 3)
+        expected.partial_fit(x, y, sample_weight=np.arange(100) % 3)
+        np.testing.assert_allclose(model.model.decision_function(x), expected.decision_function(x), rtol=1e-9)
+        assert model.model.n_samples_seen_ == 66
+        assert model.predict_one(x[0]) in range(10)
+        assert model.predict_one(x[0] + 1000) == -1

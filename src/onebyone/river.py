@@ -37,6 +37,9 @@ class RiverClassifier(Base):
         The classifier to use. It is not trained itself: a copy, ``model``, is. So River's ``clone`` is untrained.
     classes
         All classes, for classifiers of scikit-learn, which need them in the first call.
+    unknown
+        What ``predict_one`` returns for a sample that is like nothing learnt, for classifiers that can tell
+        (``OnlineClassifier``). None: always one of the classes.
 
     >>> from sklearn.linear_model import SGDClassifier
     >>> model = RiverClassifier(SGDClassifier(loss="log_loss", random_state=0), classes=["cold", "warm"])
@@ -50,9 +53,12 @@ class RiverClassifier(Base):
     ['cold', 'warm']
     """
 
-    def __init__(self, classifier: Any, classes: Sequence[Hashable] | None = None) -> None:
+    def __init__(
+        self, classifier: Any, classes: Sequence[Hashable] | None = None, unknown: Hashable | None = None
+    ) -> None:
         self.classifier = classifier
         self.classes = classes
+        self.unknown = unknown
         self.model: Any = deepcopy(classifier)
         self.names: tuple[Any, ...] | None = None  # of the features, from the first sample learnt
         self.fitted = hasattr(classifier, "classes_")  # an attribute of fitted classifiers in scikit-learn
@@ -61,18 +67,26 @@ class RiverClassifier(Base):
     def _multiclass(self) -> bool:
         return True
 
-    def learn_one(self, x: Sample, y: Hashable) -> None:
-        """Learn from one sample."""
+    def learn_one(self, x: Sample, y: Hashable, w: float = 1.0) -> None:
+        """Learn from one sample of the weight ``w``. A sample of weight 0 is ignored."""
         row = self._row(x)
-        first = {} if self.fitted or self.classes is None else {"classes": np.asarray(self.classes)}
-        self.model.partial_fit(row, np.asarray([y]), **first)
+        if w == 0:
+            return
+        more: dict[str, Any] = {} if w == 1 else {"sample_weight": np.array([w])}
+        if not self.fitted and self.classes is not None:
+            more["classes"] = np.asarray(self.classes)
+        self.model.partial_fit(row, np.asarray([y]), **more)
         if isinstance(x, Mapping):
             self.names = self.names or tuple(x)
         self.fitted = True
 
     def predict_one(self, x: Sample, **_: Any) -> Hashable:
         """The predicted label, or None before the first ``learn_one``."""
-        return np.asarray(self.model.predict(self._row(x))).tolist()[0] if self.fitted else None
+        if not self.fitted:
+            return None
+        more = {} if self.unknown is None else {"unknown": self.unknown}
+        label: Hashable = np.asarray(self.model.predict(self._row(x), **more)).tolist()[0]
+        return label
 
     def predict_proba_one(self, x: Sample, **_: Any) -> dict[Hashable, float]:
         """The probability of each known class. Empty before the first ``learn_one``."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import count
 from numbers import Integral
 from typing import Any
 
@@ -19,13 +20,16 @@ from onebyone import nets
 from onebyone.data import CropFlip, Spec
 from onebyone.errors import UsageError, unknown
 from onebyone.estimator.labels import Label, as_array, in_order
+from onebyone.estimator.priors import check_prior
+from onebyone.estimator.record import Record
 from onebyone.estimator.samples import Layout
 from onebyone.methods import (
     AUTO,
-    ENOUGH,
     BudgetOptions,
+    LDAOptions,
     Options,
     ReplayOptions,
+    auto_budget,
     choose,
     create,
     grown,
@@ -40,8 +44,11 @@ from onebyone.seeding import seeded
 # matrices are summed in another order.
 INITIAL_CAPACITY = 16
 EXPECTED_CLASSES = 64  # "auto" chooses statistics only if those of this many classes fit into the memory
+LARGE_IMAGE = (3, 224, 224)  # a shape that every encoder of images reads
+MAX_PATCH_IMAGE = 64  # pixels of the shorter side from which a warning recommends an encoder
 MAX_REPLAY_SIZE = 2**20  # samples per step
-CHANGEABLE = ("batch_size", "epochs", "autosave", "every")  # parameters that may change between calls
+# Parameters that may change between calls.
+CHANGEABLE = ("batch_size", "epochs", "prior", "unknown_rate", "autosave", "every")
 PARAMETER_OF_OPTION = {  # options of methods that are set by a parameter of the classifier
     "memory_samples": "memory",
     "memory_per_class": "memory",
@@ -57,20 +64,40 @@ class State:
 
     parameters: Mapping[str, Any]  # of the constructor, at the first call
     layout: Layout
-    labels: list[Label]  # by slot: the learner's classes are 0, 1, 2, ...
+    slots: Mapping[Label, int]  # the learner's class of each label, in order of arrival
     learner: AnyLearner
     method: str  # of the learner; the chosen one if the parameter is "auto"
     feature_names: tuple[str, ...] | None = None
+    record: Record = field(default_factory=Record)
+    files: Mapping[int, Label] = field(default_factory=dict)  # learnt by learn_files: hash of the contents, and label
+
+    @cached_property
+    def labels(self) -> list[Label]:
+        """The labels in the order of ``classes_``."""
+        arrived = list(self.slots)
+        return [arrived[position] for position in in_order(arrived)] if arrived else []
 
     @cached_property
     def columns(self) -> list[int]:
         """The slot of each entry of ``classes``."""
-        return in_order(self.labels)
+        return [self.slots[label] for label in self.labels]
 
     @cached_property
     def classes(self) -> npt.NDArray[Any]:
-        """The labels in the order of ``classes_``."""
-        return as_array([self.labels[slot] for slot in self.columns])
+        """The labels in the order of ``classes_``, as an array."""
+        return as_array(self.labels)
+
+    def with_labels(self, new: Iterable[Label]) -> State:
+        """A state that knows these labels too, in free slots, with a learner that has capacity for them."""
+        slots = dict(self.slots)
+        used = set(slots.values())
+        free = (slot for slot in count() if slot not in used)
+        for label in new:
+            if label not in slots:
+                slots[label] = next(free)
+        if len(slots) == len(self.slots):
+            return self
+        return replace(self, slots=slots, learner=with_capacity(self, max(slots.values()) + 1))
 
     def attributes(self) -> dict[str, Any]:
         """The attributes of a fitted classifier."""
@@ -93,15 +120,37 @@ def check_settings(parameters: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} is {value!r}; it must be a whole number, at least 1")
     if not isinstance(parameters["options"], Mapping | None):
         raise UsageError(f"options is {parameters['options']!r}; give a dictionary such as {{'learning_rate': 0.01}}")
+    check_prior(parameters["prior"], parameters["unknown_rate"])
 
 
 def method_in_use(parameters: Mapping[str, Any], layout: Layout) -> str:
     """The method to use with these parameters, for samples of this layout."""
     if parameters["method"] != AUTO:
         return str(parameters["method"])
-    has_encoder = parameters["freeze_encoder"] or parameters["encoder"] != AUTO
+    given, frozen = parameters["encoder"], parameters["freeze_encoder"]
+    if nets.is_pretrained(given) or (isinstance(given, nn.Module) and frozen):
+        return "lda"
     spec = Spec(layout.sample_shape, EXPECTED_CLASSES, layout.dtype)
-    return choose(spec, budget(parameters["memory"], layout), network=has_encoder)
+    return choose(spec, budget(parameters["memory"], layout), network=frozen or given != AUTO)
+
+
+def encoder_size(kind: Any) -> tuple[int, int] | None:
+    """Height and width that an encoder resizes images to; None without an encoder, or if it reads any size."""
+    if nets.is_pretrained(kind):
+        with torch.device("meta"):  # no weights
+            kind = nets.pretrained(kind, LARGE_IMAGE, weights=False)
+    return nets.image_size(kind) if isinstance(kind, nn.Module) else None
+
+
+def warn_of_large_images(name: str, parameters: Mapping[str, Any], layout: Layout) -> None:
+    """Warn if statistics without an encoder are to learn images that they reduce by more than half."""
+    side, size = min(layout.sample_shape[1:], default=0), parameters["options"].get("size", nets.LARGEST)
+    if side > max(MAX_PATCH_IMAGE, size) and name in ("patch-lda", "lda") and parameters["encoder"] == AUTO:
+        warnings.warn(
+            f"images of {side} pixels are reduced to {size} pixels, so fine detail is lost; for photographs "
+            'give encoder="lite0" (pip install \'onebyone[photos]\'), or give method="lda" a larger size in options',
+            stacklevel=6,
+        )
 
 
 def build_learner(
@@ -114,13 +163,13 @@ def build_learner(
         if option in options:
             raise UsageError(f"{option} is given as an option; use the parameter {parameter} instead")
     spec = Spec(layout.sample_shape, INITIAL_CAPACITY, layout.dtype, augmentation(parameters["augment"], layout))
-    if issubclass(kind, Options):
-        with seeded(seed, "weights"):
-            options["encoder"] = encoder(parameters["encoder"], layout, frozen=parameters["freeze_encoder"])
-    else:
+    options |= encoder_option(name, parameters, layout, seed)
+    if not options.keys() & {"encoder"}:
         for parameter, default in (("encoder", AUTO), ("freeze_encoder", False)):
             if parameters[parameter] != default:
-                raise UsageError(f"{parameter} is given, but {name} has no network; omit it, or use another method")
+                raise UsageError(
+                    f"{parameter} is given, but {name} has no network; omit it, or use another method, such as lda"
+                )
 
     def build(**size: int) -> AnyLearner:
         learner = create(name, spec, seed=seed, device=device, **options, **size)
@@ -128,8 +177,10 @@ def build_learner(
         return learner
 
     if issubclass(kind, BudgetOptions):
-        size = budget(parameters["memory"], layout)
-        return build(budget=min(size, ENOUGH) if parameters["method"] == AUTO else size)
+        frozen = options.get("encoder") if name == "lda" else None
+        size = budget(parameters["memory"], layout, frozen if isinstance(frozen, Adapted) else None)
+        encoded = isinstance(frozen, Adapted)
+        return build(budget=auto_budget(spec, size, encoded=encoded) if parameters["method"] == AUTO else size)
     if issubclass(kind, ReplayOptions):
         return build(memory_samples=memory_samples(parameters["memory"], build))
     return build()
@@ -185,7 +236,7 @@ def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
         warnings.warn(
             f"memory is {state.parameters['memory']!r}, and capacity for {learner.spec.num_classes} classes leaves "
             f"{after} of {initial} filters, which lowers the accuracy; start again with a larger memory",
-            stacklevel=6,
+            stacklevel=7,
         )
 
 
@@ -196,7 +247,7 @@ def _warn_of_more_bytes(state: State, learner: AnyLearner) -> None:
         warnings.warn(
             f"memory is {memory!r}, and capacity for {learner.spec.num_classes} classes makes it "
             f"{learner.memory_bytes:,} bytes; if that is too much, start again with a smaller memory",
-            stacklevel=6,
+            stacklevel=7,
         )
 
 
@@ -209,15 +260,26 @@ def memory_samples(amount: Any, build: Callable[..., AnyLearner]) -> int:
             raise UsageError(
                 f"memory is {amount!r}, but a memory for one sample takes {smallest} bytes; give a larger one"
             )
+        if larger <= smallest:  # a learner that does not say how many bytes its memory has
+            raise UsageError(
+                f"memory is {amount!r}, but this method does not tell the bytes of a sample; give a number of samples"
+            )
         return 1 + (size - smallest) // (larger - smallest)
     return number_of_samples(amount)
 
 
-def budget(amount: Any, layout: Layout) -> int:
-    """The parameter ``memory`` in bytes. A number of samples is converted to the bytes of the samples alone."""
+def budget(amount: Any, layout: Layout, encoder: Adapted | None = None) -> int:
+    """The parameter ``memory`` in bytes. A number of samples is converted to the bytes of the samples alone.
+
+    With an encoder these are the bytes of the images that it reads, or of its features if that is more. So a small
+    image, which it enlarges, counts as much as a large one.
+    """
     if isinstance(amount, str):
         return number_of_bytes(amount, "memory")
-    return number_of_samples(amount) * math.prod(layout.shape) * layout.dtype.itemsize
+    sample = math.prod(layout.shape) * layout.dtype.itemsize
+    if encoder is not None:
+        sample = max(sample, 4 * encoder.width, 3 * math.prod(nets.image_size(encoder) or (0,)))
+    return number_of_samples(amount) * sample
 
 
 def number_of_samples(amount: Any) -> int:
@@ -245,18 +307,34 @@ def augmentation(kind: Any, layout: Layout) -> CropFlip:
     return CropFlip(side // 8 if crop else 0, flip=kind == "crop+flip")
 
 
+def encoder_option(
+    name: str, parameters: Mapping[str, Any], layout: Layout, seed: int, *, pretrained: bool = True
+) -> dict[str, Any]:
+    """The option ``encoder`` of a method, or nothing if it has none. Statistics never change an encoder."""
+    kind, given, frozen = method(name).options, parameters["encoder"], parameters["freeze_encoder"]
+    if issubclass(kind, LDAOptions):
+        if isinstance(given, str) and not nets.is_pretrained(given):
+            return {"encoder": given}  # none, or one that the learner refuses
+        frozen = True
+    elif not issubclass(kind, Options):
+        return {}
+    with seeded(seed, "weights"):
+        return {"encoder": encoder(given, layout, frozen=frozen, pretrained=pretrained)}
+
+
 def encoder(kind: Any, layout: Layout, *, frozen: bool, pretrained: bool = True) -> str | Encoder:
     """The option ``encoder`` of the learner: the name of an encoder of this library, or an :class:`Encoder`."""
     shape = layout.sample_shape
     if kind == "auto" and layout.axes == "vector" and layout.dtype != torch.uint8:
         kind = "scaled-mlp"  # numbers may have any unit, but bytes all have the same scale
     module: nn.Module
-    if isinstance(kind, str) and kind.startswith(nets.TIMM):
-        module = nets.timm_model(kind, shape, pretrained)
+    if nets.is_pretrained(kind):
+        module = nets.pretrained(kind, shape, weights=pretrained)
     elif isinstance(kind, nn.Module) and not isinstance(kind, Encoder):
         module = kind
     elif not frozen:
         return kind  # type: ignore[no-any-return]  # the options refuse anything that is not an encoder
     else:
         module = nets.create(kind, shape)
-    return Adapted(module, shape, frozen=frozen, rescale=isinstance(kind, str))  # a module of the user is not rescaled
+    own = isinstance(kind, str) and not nets.is_pretrained(kind)  # other encoders are not rescaled
+    return Adapted(module, shape, frozen=frozen, rescale=own)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from inspect import signature
 from numbers import Integral
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,13 +22,16 @@ from onebyone.estimator.building import (
     State,
     build_learner,
     check_settings,
+    encoder_size,
     learner_parameters,
     method_in_use,
-    with_capacity,
+    warn_of_large_images,
 )
-from onebyone.estimator.inputs import Samples, check_batch, is_image, read_samples
+from onebyone.estimator.inputs import Samples, check_batch, images_in, is_image, read_samples
 from onebyone.estimator.labels import Label, as_labels
+from onebyone.estimator.record import SIZE, Record, keeps_left_out
 from onebyone.estimator.samples import Layout
+from onebyone.methods.learner import Learner
 from onebyone.methods.registry import AnyLearner
 
 
@@ -42,9 +45,23 @@ def learning() -> Iterator[None]:
         yield
 
 
+class Lesson(NamedTuple):
+    """Samples to learn."""
+
+    x: Samples  # [n]
+    slots: Tensor  # [n] the slot of each sample's class
+    order: Tensor  # [m] indices of the samples to learn: those with a weight above 0
+    weight: Tensor | None  # [n] in float64; None if all are 1
+
+
 def prepare(
-    estimator: BaseEstimator, state: State | None, X: Any, y: Any, classes: Iterable[Label] | None = None
-) -> tuple[State, Samples, Tensor]:
+    estimator: BaseEstimator,
+    state: State | None,
+    X: Any,
+    y: Any,
+    classes: Iterable[Label] | None = None,
+    sample_weight: Any = None,
+) -> tuple[State, Lesson]:
     """Check everything that can be checked before learning.
 
     Parameters
@@ -53,17 +70,17 @@ def prepare(
         The classifier, for its parameters.
     state
         Its current state, or None to start from scratch.
-    X, y, classes
+    X, y, classes, sample_weight
         As ``partial_fit`` takes them.
 
     Returns
     -------
-    The state to train, with capacity for the new classes; the samples; and the slot of each sample's class [n].
+    The state to train, with capacity for the new classes, and the samples to learn.
 
     Raises
     ------
     UsageError
-        If a parameter, ``X``, ``y`` or ``classes`` is invalid.
+        If a parameter, ``X``, ``y``, ``classes`` or ``sample_weight`` is invalid.
     """
     parameters = estimator.get_params(deep=False)
     check_settings(parameters)
@@ -71,21 +88,41 @@ def prepare(
     one = is_image(X) and np.ndim(y) == 0 and y is not None  # a single image may have a single label
     labels = as_labels([y] if one else y, state.labels if state else ())
     announced = as_labels(list(classes), labels) if classes is not None else []
-    x = read_samples(X, state.layout if state else None, estimator.channels, estimator)
+    size = encoder_size(parameters["encoder"]) if state is None and images_in(X) is not None else None
+    x = read_samples(X, state.layout if state else None, estimator.channels, estimator, size)
     if len(x) != len(labels):
         raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
     if state is None:
         state = begin(parameters, x.layout, X)
     else:
         check_unchanged(state, parameters)
-    known = list(dict.fromkeys([*state.labels, *announced, *labels]))
-    if len(known) > len(state.labels):
-        state = replace(state, labels=known, learner=with_capacity(state, len(known)))
-    slot_of = {label: slot for slot, label in enumerate(known)}
-    slots = torch.tensor([slot_of[label] for label in labels])
+    weight = None if sample_weight is None else read_weights(sample_weight, len(labels), state.learner)
+    order = torch.arange(len(labels)) if weight is None else weight.nonzero().flatten()
+    if not len(order) and not state.slots:
+        raise UsageError("sample_weight is zero for all samples, so nothing can be learnt; give a larger weight")
+    state = state.with_labels([*announced, *(labels[index] for index in order.tolist())])
+    slots = torch.tensor([state.slots.get(label, 0) for label in labels])  # 0: of weight 0, and not used
     if parameters["autosave"] is not None:  # raises before training if the state cannot be saved
         persistence.describe(state, parameters)
-    return state, x, slots.to(state.learner.device)
+    if weight is not None and bool((weight[order] == 1).all()):
+        weight = None  # zeros are not in the order, and without weights the steps are the usual ones
+    return state, Lesson(x, slots.to(state.learner.device), order, weight)
+
+
+def read_weights(given: Any, count: int, learner: AnyLearner) -> Tensor:
+    """[n] the parameter ``sample_weight`` in float64."""
+    try:
+        weight = np.array(given.cpu() if isinstance(given, Tensor) else given, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise UsageError("sample_weight must be numbers, one per sample") from None
+    weight = np.full(count, weight) if weight.ndim == 0 else weight
+    if weight.shape != (count,):
+        raise UsageError(f"sample_weight has shape {weight.shape}; give one number per sample, [{count}]")
+    if not np.isfinite(weight).all() or (weight < 0).any():
+        raise UsageError("sample_weight has numbers below 0, or not finite; give numbers from 0 on")
+    if "weight" not in signature(learner.observe).parameters:
+        raise UsageError("this method takes no sample_weight; omit it, or choose another method")
+    return torch.from_numpy(weight)
 
 
 def begin(parameters: Mapping[str, Any], layout: Layout, X: Any) -> State:
@@ -94,13 +131,14 @@ def begin(parameters: Mapping[str, Any], layout: Layout, X: Any) -> State:
     seed = int(seed) if isinstance(seed, Integral) else int(random.randint(2**31))
     fixed = learner_parameters(parameters)
     method = method_in_use(fixed, layout)
+    warn_of_large_images(method, fixed, layout)
     learner = build_learner(method, fixed, layout, seed, choose_device(parameters["device"]))
     names = None
     if layout.axes == "vector":
         table = BaseEstimator()
         validate_data(table, X, reset=True, skip_check_array=True)  # stores the column names
         names = getattr(table, "feature_names_in_", None)
-    return State(fixed, layout, [], learner, method, None if names is None else tuple(map(str, names)))
+    return State(fixed, layout, {}, learner, method, None if names is None else tuple(map(str, names)))
 
 
 def check_unchanged(state: State, parameters: Mapping[str, Any]) -> None:
@@ -115,34 +153,65 @@ def check_unchanged(state: State, parameters: Mapping[str, Any]) -> None:
 
 def train(
     learner: AnyLearner,
-    x: Samples,
-    slots: Tensor,
+    lesson: Lesson,
     order: Tensor,
     batch_size: int,
+    record: Record,
     *,
     again: bool = False,
     in_sequence: bool = False,
-) -> None:
+) -> Record:
     """One pass over the samples.
 
     Parameters
     ----------
     learner
         The learner to train.
-    x, slots
-        Samples [n] and the slots of their classes [n].
+    lesson
+        The samples.
     order
-        [n] indices of the samples, in the order of the steps.
+        [m] indices of the samples, in the order of the steps.
     batch_size
         Samples per step.
+    record
+        Earlier predictions of samples before they were learnt.
     again
-        Whether these samples were learnt before. Then nothing is stored or counted.
+        Whether these samples were learnt before. Then nothing is stored, counted or recorded.
     in_sequence
         Whether the samples are in stream order, so that a new class starts a new task. Shuffled samples have no tasks.
+
+    Returns
+    -------
+    The record with more predictions.
     """
     boundaries = in_sequence and learner.needs_boundaries
-    for index in order.split(batch_size):
-        batch, classes = x[index].to(learner.device), slots[index.to(slots.device)]
+    recorded = not again and not keeps_left_out(learner)
+    for start in range(0, len(order), batch_size):
+        index = order[start : start + batch_size]
+        batch, classes = lesson.x[index].to(learner.device), lesson.slots[index.to(lesson.slots.device)]
+        if recorded:
+            record = predicted(learner, batch, classes, record, len(order) - start)
         if boundaries and learner.observed.any() and not learner.observed[classes].all():
             learner.end_task()
-        (learner.repeat if again else learner.observe)(batch, classes)
+        step = learner.repeat if again else learner.observe
+        if lesson.weight is None:
+            step(batch, classes)
+        else:
+            step(batch, classes, lesson.weight[index].to(learner.device))
+    return record
+
+
+def predicted(learner: AnyLearner, x: Tensor, slots: Tensor, record: Record, left: int) -> Record:
+    """The record with predictions of a batch that is not learnt yet; ``left`` samples are left in this call.
+
+    Early batches of a long call would be dropped from the record, so they are not predicted. If the learner has to
+    compute class means before an answer, it predicts only as often as takes about half the time of its steps.
+    """
+    interval = learner.answer_interval(len(slots))
+    if left > SIZE * interval or int(learner.steps) % interval or not learner.observed[slots].any():
+        return record
+    with torch.no_grad():
+        scores = learner.scores(x)
+        own = type(learner).typicality is not Learner.typicality
+        typicality = learner.typicality(x) if own else scores.amax(1)  # without a second forward pass
+    return record.added(scores, slots, typicality)

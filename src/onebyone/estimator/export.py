@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from onebyone.errors import UsageError
+from onebyone.estimator import calibration
 from onebyone.estimator.building import State
 from onebyone.estimator.labels import to_json
 from onebyone.files import atomic_write
 from onebyone.methods import NetworkLearner
 
 
-class ProbabilityModel(nn.Module):
-    """Samples as given to ``predict_proba`` [n, ...] -> [n, classes] probabilities, in the order of ``classes_``."""
+class AnswerModel(nn.Module):
+    """Samples as given to ``predict_proba`` [n, ...] -> probabilities [n, classes], and typicality [n]."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, prior: Any) -> None:
         super().__init__()
         learner = state.learner.answering_copy().cpu()
         for part in learner.modules():
@@ -28,22 +31,35 @@ class ProbabilityModel(nn.Module):
                 part.channels_last = False  # a memory format that is faster on this device only
         with torch.no_grad():
             self.readout = learner.readout()  # computes class means from the memory once
+            self.typicality = learner.typicality_readout()
         # In a tuple, so that the learner is no submodule: its memory holds private samples and must not be exported.
         self.parts = (learner,)
         self.layout = state.layout
         self.columns = torch.tensor(state.columns)
         self.unseen = ~learner.observed[self.columns]
+        self.temperature = calibration.temperature(state)
+        shift = calibration.log_prior(state, prior)
+        self.log_prior = None if shift is None else shift[self.columns]
         self.eval()
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         (learner,) = self.parts
-        scores = self.readout(learner.features(self.layout.channels_first(x)))[:, self.columns]
-        return scores.masked_fill(self.unseen, float("-inf")).softmax(1)
+        features = learner.features(self.layout.channels_first(x))
+        scores = self.readout(features)[:, self.columns].masked_fill(self.unseen, float("-inf"))
+        decision = scores / self.temperature
+        if self.log_prior is not None:
+            decision = decision + self.log_prior.to(decision)
+        return decision.softmax(1), self.typicality(features, scores)
 
 
-def export(path: Path, state: State) -> None:
+def export(path: Path, state: State, prior: Any, unknown_rate: float) -> None:
     """Write ``path`` in the format given by its suffix."""
-    classes = json.dumps([to_json(state.labels[slot]) for slot in state.columns])
+    threshold = calibration.threshold(state, unknown_rate)
+    texts = {
+        "classes": json.dumps([to_json(label) for label in state.labels]),
+        "temperature": json.dumps(calibration.temperature(state)),
+        "unknown_threshold": json.dumps(threshold if math.isfinite(threshold) else None),
+    }
     samples = torch.zeros(2, *state.layout.shape, dtype=state.layout.dtype)
     match path.suffix:
         case ".pt2":
@@ -53,16 +69,16 @@ def export(path: Path, state: State) -> None:
         case suffix:
             raise UsageError(f"{path} has the suffix {suffix!r}; use '.onnx', or '.pt2' for torch.export")
     with atomic_write(path) as temporary:
-        write(temporary, ProbabilityModel(state), samples, classes)
+        write(temporary, AnswerModel(state, prior), samples, texts)
 
 
-def export_torch(path: Path, model: nn.Module, samples: Tensor, classes: str) -> None:
+def export_torch(path: Path, model: nn.Module, samples: Tensor, texts: dict[str, str]) -> None:
     program = torch.export.export(model, (samples,), dynamic_shapes=({0: torch.export.Dim("n")},))
     with path.open("wb") as file:
-        torch.export.save(program, file, extra_files={"classes.json": classes})
+        torch.export.save(program, file, extra_files={f"{name}.json": text for name, text in texts.items()})
 
 
-def export_onnx(path: Path, model: nn.Module, samples: Tensor, classes: str) -> None:
+def export_onnx(path: Path, model: nn.Module, samples: Tensor, texts: dict[str, str]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # from torch, about its own code
         program = torch.onnx.export(
@@ -71,9 +87,9 @@ def export_onnx(path: Path, model: nn.Module, samples: Tensor, classes: str) -> 
             dynamo=True,
             dynamic_shapes=({0: torch.export.Dim("n")},),
             input_names=["samples"],
-            output_names=["probabilities"],
+            output_names=["probabilities", "typicality"],
             verbose=False,
         )
     assert program is not None
-    program.model.metadata_props["classes"] = classes
+    program.model.metadata_props.update(texts)
     path.write_bytes(program.model_proto.SerializeToString())

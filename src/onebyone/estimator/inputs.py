@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -33,6 +33,7 @@ Array = npt.NDArray[Any]
 MODES: dict[int, Mode] = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow modes by number of channels
 MAX_SIDE = 256  # pixels of the shorter side of PIL images and image files; larger ones are resized
 MAX_DECODED = 2**27  # bytes of decoded images to hold; if there are more, files are read again for each use
+SAMPLES_PER_BATCH = 64  # of a torch Dataset
 WIDE = (torch.float64, torch.int32, torch.int64)  # types that lose digits when converted to float32
 
 
@@ -79,7 +80,13 @@ class Samples:
         return torch.from_numpy(x).permute(0, 3, 1, 2)
 
 
-def read_samples(X: Any, layout: Layout | None = None, channels: str = "auto", estimator: object = None) -> Samples:
+def read_samples(
+    X: Any,
+    layout: Layout | None = None,
+    channels: str = "auto",
+    estimator: object = None,
+    size: tuple[int, int] | None = None,
+) -> Samples:
     """Read ``X`` as samples of ``layout``.
 
     Parameters
@@ -89,11 +96,13 @@ def read_samples(X: Any, layout: Layout | None = None, channels: str = "auto", e
     layout
         The layout to convert to. Images are resized and converted between gray and colour. None infers it from ``X``:
         for PIL images and files, the size of the first image with its shorter side at most 256 pixels, in gray if all
-        images are gray.
+        images are gray; with ``size``, that height and width, in colour.
     channels
         Position of the channel axis: "first", "last" or "auto".
     estimator
         The classifier, to check the number and names of columns.
+    size
+        Height and width in pixels that an encoder resizes images to.
 
     Raises
     ------
@@ -109,7 +118,7 @@ def read_samples(X: Any, layout: Layout | None = None, channels: str = "auto", e
         given = Layout.of(x, channels) if layout is None else layout.like(x, channels)
         return Samples(layout or given, given, x)
     if layout is None:
-        layout = _image_layout(sources)
+        layout = _image_layout(sources) if size is None else Layout((*size, 3), torch.uint8, "last")
     _check_reads_images(layout)
     samples = Samples(layout, layout, sources)
     if len(sources) * prod(layout.shape) > MAX_DECODED:
@@ -139,14 +148,14 @@ def is_image(x: object) -> bool:
 
 def check_batch(X: Any) -> None:
     """Raise an error that says what to call instead, if ``X`` is not a batch of samples."""
-    each = "call partial_fit(x, y) or predict(x) for each of its batches"
+    each = "call learn_from, or predict(x) for each of its batches"
     match X:
         case Dataset():
             raise UsageError("X is a Dataset; give its samples and labels, such as data.train_x and data.train_y")
         case DataLoader():
-            raise UsageError(f"X is a DataLoader; {each}: for x, y in loader")
+            raise UsageError(f"X is a DataLoader; {each}")
         case TorchDataset():
-            raise UsageError(f"X is a torch Dataset; make batches of it with a DataLoader and {each}")
+            raise UsageError(f"X is a torch Dataset; {each.replace('its batches', 'the batches of a DataLoader')}")
         case Iterator():
             raise UsageError(f"X is a {type(X).__name__}; give list(X) if it yields samples, or {each}")
         case bytes() | bytearray():
@@ -156,6 +165,24 @@ def check_batch(X: Any) -> None:
                 f"X is the folder {X}; give a list of its files, or read it with onebyone.from_folder, which uses "
                 "the names of sub-folders as labels"
             )
+
+
+def read_batches(given: Any) -> Iterable[Any]:
+    """The batches of an iterable. Of the samples of a torch Dataset, batches are made."""
+    if isinstance(given, Dataset):
+        raise UsageError("a Dataset of onebyone is in memory; give data.train_x and data.train_y to partial_fit")
+    if isinstance(given, TorchDataset):
+        return DataLoader(given, batch_size=SAMPLES_PER_BATCH, collate_fn=_as_lists)
+    if not isinstance(given, Iterable) or isinstance(given, (str, bytes, PathLike)):
+        raise UsageError(f"{type(given).__name__} is no iterable of batches; give pairs (X, y), or use partial_fit")
+    return given
+
+
+def _as_lists(samples: list[Any]) -> tuple[list[Any], list[Any]]:
+    if not all(isinstance(sample, (tuple, list)) and len(sample) == 2 for sample in samples):
+        raise UsageError("a sample of the torch Dataset is not a pair; expected a sample and its label")
+    labels = [y.item() if isinstance(y, Tensor) and y.dim() == 0 else y for _, y in samples]
+    return [x for x, _ in samples], labels
 
 
 def _image_layout(sources: Sequence[Source]) -> Layout:

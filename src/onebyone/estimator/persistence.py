@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Collection, Mapping
 from dataclasses import fields
@@ -24,33 +23,40 @@ from onebyone.estimator.building import (
     augmentation,
     check_replay_size,
     check_settings,
-    encoder,
+    encoder_option,
     learner_parameters,
 )
+from onebyone.estimator.labels import Label
+from onebyone.estimator.record import Record
 from onebyone.estimator.samples import Layout
-from onebyone.methods import AUTO, Options, method
+from onebyone.methods import AUTO, BudgetOptions, Learner, method
 from onebyone.methods.registry import AnyLearner
-from onebyone.seeding import seeded
-from onebyone.tensors import read_tensors, write_tensors
+from onebyone.nets import Adapted
+from onebyone.tensors import digest, read_tensors, write_tensors
 
-VERSION = 1
+VERSION = 2
+READABLE = (1, 2)
+FILES = ("files.keys", "files.slots")  # names of tensors
 MAX_COUNT = 2**48  # samples per class
 GENERATOR = "_extra_state"  # name of the state of a random generator, whose format depends on the type of device
 
 
 def write(path: Path, state: State, parameters: Mapping[str, Any]) -> None:
     """Write the file atomically."""
+    for part in state.learner.modules():
+        if isinstance(part, Learner):
+            part.drop_solution()  # so that this classifier and one that loads the file answer with the same bits
     tensors = contents(state)
     check_finite(tensors)
-    text = describe(state, parameters)
-    metadata = {"onebyone": text, "sha256": checksum(text, tensors)}
+    text = describe(state, parameters, encoder_hash(state.learner))
+    metadata = {"onebyone": text, "sha256": digest(tensors, text)}
     write_tensors(path, tensors, metadata)
 
 
 def size(state: State, parameters: Mapping[str, Any]) -> int:
     """Bytes of the file that ``write`` would write, except for a few digits of the offsets in its header."""
-    tensors: dict[str, Tensor] = state.learner.state_dict()
-    text = describe(state, parameters)
+    tensors = contents(state)
+    text = describe(state, parameters, "0" * 64 if fixed_encoders(state.learner) else None)
     empty = {name: torch.empty(0, dtype=tensor.dtype) for name, tensor in tensors.items()}
     header = safetensors.save(empty, {"onebyone": text, "sha256": "0" * 64})
     return len(header) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
@@ -74,7 +80,46 @@ def read(
 
 
 def contents(state: State) -> dict[str, Tensor]:
-    return {name: tensor.contiguous() for name, tensor in state.learner.state_dict().items()}
+    left_out = encoder_tensors(state.learner)
+    tensors = state.learner.state_dict() | state.record.tensors() | file_tensors(state)
+    return {name: tensor.contiguous() for name, tensor in tensors.items() if name not in left_out}
+
+
+def file_tensors(state: State) -> dict[str, Tensor]:
+    """The files that were learnt: 12 bytes each. Nothing if there are none."""
+    if not state.files:
+        return {}
+    known = [(number, state.slots[label]) for number, label in state.files.items()]
+    keys, slots = zip(*known, strict=True)
+    return {FILES[0]: torch.tensor(keys), FILES[1]: torch.tensor(slots, dtype=torch.int32)}
+
+
+def parse_files(tensors: dict[str, Tensor], slots: Mapping[Label, int]) -> dict[int, Label]:
+    """The files that were learnt, in the tensors of a file, which are removed from them."""
+    keys = tensors.pop(FILES[0], torch.zeros(0, dtype=torch.int64))
+    found = tensors.pop(FILES[1], torch.zeros(0, dtype=torch.int32))
+    label_of = {slot: label for label, slot in slots.items()}
+    types = (keys.dtype, found.dtype) == (torch.int64, torch.int32)
+    if not types or keys.dim() != 1 or keys.shape != found.shape or not set(found.tolist()) <= label_of.keys():
+        raise UsageError("its list of files that were learnt does not match its labels")
+    return {key: label_of[slot] for key, slot in zip(keys.tolist(), found.tolist(), strict=True)}
+
+
+def encoder_tensors(learner: AnyLearner) -> set[str]:
+    """The names of the tensors that a file does not hold: those of a frozen encoder, of which it holds a hash."""
+    fixed = [(prefix, part) for prefix, part in learner.named_modules() if isinstance(part, Adapted) and part.fixed]
+    return {f"{prefix}.{name}" for prefix, part in fixed for name in part.state_dict()}
+
+
+def encoder_hash(learner: AnyLearner) -> str | None:
+    """The hash of the weights of a frozen encoder; None if the learner has no such encoder."""
+    fixed = fixed_encoders(learner)
+    return nets.weights_hash(fixed[0].module) if fixed else None
+
+
+def fixed_encoders(learner: AnyLearner) -> list[Adapted]:
+    """The frozen encoders of a learner, all with the same weights."""
+    return [part for part in learner.modules() if isinstance(part, Adapted) and part.fixed]
 
 
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
@@ -83,7 +128,7 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
             raise UsageError(f"{name} is not finite because training diverged; use a smaller learning_rate in options")
 
 
-def describe(state: State, parameters: Mapping[str, Any]) -> str:
+def describe(state: State, parameters: Mapping[str, Any], encoder_hash: str | None = None) -> str:
     """Everything but the tensors, as JSON. All options are written, so that new defaults do not change old files."""
     learner = state.learner
     kept = {**parameters, **state.parameters, "options": state.parameters["options"] or None}
@@ -92,6 +137,8 @@ def describe(state: State, parameters: Mapping[str, Any]) -> str:
         kept["encoder"] = None
     if not isinstance(kept["random_state"], Integral):
         kept["random_state"] = None
+    if isinstance(kept["prior"], Mapping):  # pairs, because the keys of a JSON object are strings
+        kept["prior"] = [[label_codes.to_json(label), float(p)] for label, p in kept["prior"].items()]
     # The encoder is built from the parameters.
     options = {item.name: getattr(learner.options, item.name) for item in fields(learner.options)} | {"encoder": None}
     description = {
@@ -100,10 +147,12 @@ def describe(state: State, parameters: Mapping[str, Any]) -> str:
         "parameters": kept,
         "options": options,
         "layout": state.layout.to_json(),
-        "labels": [label_codes.to_json(label) for label in state.labels],
+        "labels": [label_codes.to_json(label) for label in state.slots],
+        "slots": list(state.slots.values()),
         "room": learner.spec.num_classes,
         "seed": learner.seed,
         "device": learner.device.type,
+        "encoder_hash": encoder_hash,
         "features": state.feature_names,
     }
     try:
@@ -119,28 +168,23 @@ def whole_number(value: Any) -> int:
     raise TypeError(f"a {type(value).__name__} cannot be written as JSON")
 
 
-def checksum(text: str, tensors: Mapping[str, Tensor]) -> str:
-    total = hashlib.sha256(text.encode())
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        total.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy().data)
-    return total.hexdigest()
-
-
 def open_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """The description and the tensors of a file, after its checksum was verified."""
     tensors, metadata = read_tensors(path)
     text = metadata["onebyone"]
-    if checksum(text, tensors) != metadata["sha256"]:
+    if digest(tensors, text) != metadata["sha256"]:
         raise UsageError("its checksum does not match, so it was damaged or changed; use another copy")
     description = json.loads(text)
     if not isinstance(description, dict):
         raise UsageError("its description is not a JSON object")
-    if description["version"] != VERSION:
+    if description["version"] not in READABLE or isinstance(description["version"], bool):
         raise UsageError(
             f"it has version {description['version']!r}, but this onebyone reads {VERSION}; update onebyone"
         )
+    if description["version"] == 1:
+        description["parameters"] |= {"prior": "uniform", "unknown_rate": 0.05}
+        description["slots"] = list(range(len(description["labels"])))
+        tensors |= Record().tensors()
     return description, tensors
 
 
@@ -152,51 +196,71 @@ def parse(
     device: str | None,
 ) -> tuple[State, dict[str, Any]]:
     """Check the description, build the learner (first without allocating memory), and load the tensors."""
-    parameters, names = check_parameters(found["parameters"], known), found["features"]
+    parameters = check_parameters(found["parameters"], known)
     layout, room, seed = Layout.from_json(found["layout"]), found["room"], found["seed"]
-    labels = [label_codes.from_json(label) for label in found["labels"]]
     if not all(type(number) is int and 0 <= number < 2**63 for number in (room, seed)):
         raise UsageError(f"room {room!r} or seed {seed!r} is not a whole number")
-    if label_codes.as_labels(labels) != list(dict.fromkeys(labels)) or not 0 < len(labels) <= room:
-        raise UsageError(f"its labels must be 1 to {room} different values")
-    if names is not None and not (
-        layout.axes == "vector" and len(names) == layout.shape[0] and all(isinstance(name, str) for name in names)
-    ):
-        raise UsageError("its names of features do not match its samples")
+    slots = parse_slots(found, room)
+    record = Record.from_tensors(tensors, set(slots.values()), room)
+    files = parse_files(tensors, slots)
+    names = parse_names(found["features"], layout)
     if parameters["encoder"] is None:
         if module is None:
             raise UsageError("its encoder was given as a module; give the same module as load(..., encoder=module)")
         parameters["encoder"] = module
-    elif parameters["encoder"] not in (AUTO, *nets.encoders()) and nets.timm_has(str(parameters["encoder"])):
-        parameters["encoder"] = f"{nets.TIMM}{parameters['encoder']}"  # a file written before the prefix existed
+    elif "encoder_hash" not in found:
+        check_preprocessing(str(parameters["encoder"]))
     if device is not None:
         parameters["device"] = device
     target = choose_device(parameters["device"])
 
     # The method that "auto" chose when the file was written, even if it would choose another one now.
     chosen = found["method"] if parameters["method"] == AUTO else parameters["method"]
+    if found["version"] == 1 and issubclass(method(chosen).options, BudgetOptions):
+        raise UsageError(f"an older onebyone wrote it, and stored {chosen} in another way; train a new classifier")
 
-    def build(device: torch.device) -> AnyLearner:
-        entry, frozen = method(chosen), parameters["freeze_encoder"]
-        options = dict(found["options"])
+    def build(device: torch.device, pretrained: bool = False) -> AnyLearner:
+        entry, options = method(chosen), dict(found["options"])
         del options["encoder"]
-        if issubclass(entry.options, Options):
-            with seeded(seed, "weights"):
-                options["encoder"] = encoder(parameters["encoder"], layout, frozen=frozen, pretrained=False)
+        options |= encoder_option(chosen, parameters, layout, seed, pretrained=pretrained)
         spec = Spec(layout.sample_shape, room, layout.dtype, augmentation(parameters["augment"], layout))
         return entry.learner(entry.options(**options), spec, seed, device)
 
     with torch.device("meta") as shapes_only:  # so that a file with 10^12 classes allocates nothing
-        check_shapes(build(shapes_only), tensors)
-    learner = build(target)
+        blueprint = build(shapes_only)
+    expected = found.get("encoder_hash")
+    left_out = encoder_tensors(blueprint) if expected is not None else set()
+    check_shapes(blueprint, tensors, left_out)
+    learner = build(target, pretrained=expected is not None)
     check_replay_size(learner)
+    if expected is not None:
+        check_encoder(learner, expected)
+        tensors |= {name: tensor for name, tensor in learner.state_dict().items() if name in left_out}
     if found["device"] != target.type:
         # The state of a generator cannot be moved to another type of device, so a new generator is used.
         tensors |= {name: tensor for name, tensor in learner.state_dict().items() if name.endswith(GENERATOR)}
     learner.load_state_dict(tensors)
-    check_values(learner, len(labels))
-    named = None if names is None else tuple(names)
-    return State(learner_parameters(parameters), layout, labels, learner, chosen, named), parameters
+    check_values(learner, set(slots.values()))
+    return State(learner_parameters(parameters), layout, slots, learner, chosen, names, record, files), parameters
+
+
+def parse_slots(found: Mapping[str, Any], room: int) -> dict[Label, int]:
+    """The slot of each label in a description."""
+    labels, slots = [label_codes.from_json(label) for label in found["labels"]], found["slots"]
+    if label_codes.as_labels(labels) != list(dict.fromkeys(labels)) or not 0 < len(labels) <= room:
+        raise UsageError(f"its labels must be 1 to {room} different values")
+    if len(set(slots)) != len(labels) or not all(type(slot) is int and 0 <= slot < room for slot in slots):
+        raise UsageError(f"its {len(labels)} labels must have as many different slots, from 0 to {room - 1}")
+    return dict(zip(labels, slots, strict=True))
+
+
+def parse_names(found: Any, layout: Layout) -> tuple[str, ...] | None:
+    """The names of features in a description."""
+    if found is None:
+        return None
+    if layout.axes != "vector" or len(found) != layout.shape[0] or not all(isinstance(name, str) for name in found):
+        raise UsageError("its names of features do not match its samples")
+    return tuple(found)
 
 
 def check_parameters(found: Any, known: Collection[str]) -> dict[str, Any]:
@@ -204,13 +268,33 @@ def check_parameters(found: Any, known: Collection[str]) -> dict[str, Any]:
         raise UsageError("its parameters are not those of a classifier")
     if not isinstance(found["freeze_encoder"], bool) or not isinstance(found["options"], dict | None):
         raise UsageError("its parameters have invalid values")
+    if isinstance(found["prior"], list):
+        found["prior"] = {label_codes.from_json(label): p for label, p in found["prior"]}
     check_settings(found)
     return found
 
 
-def check_shapes(expected: AnyLearner, tensors: Mapping[str, Tensor]) -> None:
-    """Raise an error if names, types or shapes of the tensors are not those of the learner."""
-    shapes = {name: (tensor.dtype, tensor.shape) for name, tensor in expected.state_dict().items()}
+def check_preprocessing(encoder: str) -> None:
+    """Raise an error if the encoder of a file without a hash is a model of timm, with its prefix or without."""
+    if encoder.startswith(nets.TIMM) or (encoder not in (AUTO, *nets.encoders()) and nets.timm_has(encoder)):
+        raise UsageError(
+            "it was written when models of timm read images without the preprocessing they need; train a new classifier"
+        )
+
+
+def check_encoder(learner: AnyLearner, expected: str) -> None:
+    """Raise an error if the weights of the frozen encoder are not those with the hash ``expected``."""
+    if (actual := encoder_hash(learner)) != expected:
+        raise UsageError(
+            f"its encoder has weights with the SHA-256 {expected}, and the encoder given now has {actual}; give or "
+            "install the one that it was saved with"
+        )
+
+
+def check_shapes(expected: AnyLearner, tensors: Mapping[str, Tensor], left_out: Collection[str]) -> None:
+    """Raise an error if names, types or shapes of the tensors are not those of the learner, except ``left_out``."""
+    found = {name: tensor for name, tensor in expected.state_dict().items() if name not in left_out}
+    shapes = {name: (tensor.dtype, tensor.shape) for name, tensor in found.items()}
     if shapes.keys() != tensors.keys():
         raise UsageError(f"{', '.join(sorted(shapes.keys() ^ tensors.keys())[:3])}: missing or unexpected tensors")
     for name, tensor in tensors.items():
@@ -218,13 +302,14 @@ def check_shapes(expected: AnyLearner, tensors: Mapping[str, Tensor]) -> None:
             raise UsageError(f"{name} is {tensor.dtype} {tuple(tensor.shape)}; expected {shapes[name]}")
 
 
-def check_values(learner: AnyLearner, known: int) -> None:
+def check_values(learner: AnyLearner, slots: set[int]) -> None:
     """Raise an error for values that would fail later, such as classes without a label, negative counts or NaN."""
-    if any(((labels < 0) | (labels >= known)).any() for labels in learner.kept_labels()):
+    if not all(set(labels.unique().tolist()) <= slots for labels in learner.kept_labels()):
         raise UsageError("its memory holds samples of a class without a label")
     if any(bool((count < 0).any() or (count > MAX_COUNT).any()) for count in learner.sample_counts()):
         raise UsageError("its counts of samples are not plausible")
-    if not learner.observed[:known].any() or learner.observed[known:].any():
+    observed = set(learner.observed.nonzero().flatten().tolist())
+    if not observed or not observed <= slots:
         raise UsageError("the classes it has seen do not match its labels")
     if not all(bool(tensor.isfinite().all()) for tensor in learner.state_dict().values()):
         raise UsageError("its weights are not finite")

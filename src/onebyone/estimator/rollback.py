@@ -19,7 +19,8 @@ def changeable(learner: AnyLearner) -> dict[str, Tensor]:
         if isinstance(part, Memory):
             fixed |= {f"{prefix}.{name}" for name in part.fields}
         elif isinstance(part, Adapted) and part.frozen:
-            fixed |= {f"{prefix}.{name}" for name, _ in part.named_parameters()}
+            tensors = part.state_dict() if part.fixed else dict(part.named_parameters())
+            fixed |= {f"{prefix}.{name}" for name in tensors}
     return {name: tensor for name, tensor in learner.state_dict().items() if name not in fixed}
 
 

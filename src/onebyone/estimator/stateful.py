@@ -20,6 +20,7 @@ from onebyone.estimator.building import State
 from onebyone.estimator.calls import learning
 from onebyone.estimator.export import export
 from onebyone.estimator.locking import synchronized
+from onebyone.estimator.priors import check_prior
 from onebyone.estimator.rollback import changeable, restored_on_error
 
 NOT_COPIED = ("_lock", "_autosaver")  # attributes that belong to one object
@@ -30,6 +31,8 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     autosave: str | Path | None
     every: int
+    prior: Any
+    unknown_rate: float
     _state: State | None = None
     _autosaver: Autosave | None = None
 
@@ -148,11 +151,13 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @synchronized
     def export(self, path: str | Path) -> None:
-        """Export ``predict_proba`` for other programs. The file cannot learn, and holds no stored samples.
+        """Export ``predict_proba`` and ``typicality`` for other programs. The file cannot learn, and holds no samples.
 
-        The input is a batch of samples [n, ...] with the shape and type of the first call, for any n. The output is
-        probabilities [n, classes]. The file contains ``classes_`` as JSON: in the metadata ``classes`` of ONNX, or in
-        the extra file ``classes.json`` of ``torch.export``.
+        The input is a batch of samples [n, ...] with the shape and type of the first call, for any n. The outputs are
+        ``probabilities`` [n, classes], with the temperature and the prior of now, and ``typicality`` [n]. The file
+        contains ``classes`` (``classes_``), ``temperature`` and ``unknown_threshold`` as JSON: in the metadata of ONNX,
+        or in the extra files ``classes.json`` and so on of ``torch.export``. A sample whose typicality is below the
+        threshold is unknown; the threshold is null if too few samples were learnt.
 
         Parameters
         ----------
@@ -166,13 +171,22 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If the path has another suffix, or cannot be written. It is a ValueError.
         """
-        export(Path(path), self._fitted())
+        state = self._fitted()
+        check_prior(self.prior, self.unknown_rate)
+        export(Path(path), state, self.prior, float(self.unknown_rate))
 
     @property
     @synchronized
     def nbytes(self) -> int:
-        """Size of the state in bytes: that of a saved file, except for a few digits."""
+        """Size of the state in bytes: that of a saved file, except for a few digits, and without a frozen encoder."""
         return persistence.size(self._fitted(), self.get_params(deep=False))
+
+    @property
+    @synchronized
+    def encoder_nbytes(self) -> int:
+        """Size of a frozen encoder in bytes, which a saved file names and does not hold. 0 without one."""
+        fixed = persistence.fixed_encoders(self._fitted().learner)
+        return sum(tensor.nbytes for tensor in fixed[0].state_dict().values()) if fixed else 0
 
     @property
     @synchronized

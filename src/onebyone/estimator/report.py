@@ -1,0 +1,200 @@
+"""How good a classifier is now, estimated without a test set."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onebyone.errors import UsageError
+from onebyone.estimator import calibration
+from onebyone.estimator.building import State
+from onebyone.estimator.calibration import Source
+from onebyone.estimator.labels import Label, to_json
+
+BINS = 10  # of the confidence, for the calibration error
+PAIRS = 10  # most confused pairs that are listed
+NORMAL = 1.959964  # of a normal distribution, 95 % is within this many standard deviations
+
+
+@dataclass(frozen=True)
+class ClassReport:
+    """How well one class is recognised."""
+
+    label: Label
+    samples: int  # predictions of samples of this class
+    accuracy: float  # share of them that is right
+    interval: tuple[float, float]  # 95 %
+
+
+@dataclass(frozen=True)
+class Confusion:
+    """Samples of one class that were taken for another one."""
+
+    label: Label
+    predicted: Label
+    samples: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """How good a classifier is, from predictions of samples that it had not learnt, or as if it had not.
+
+    ``print(report)`` shows a table, ``report.plot("report.png")`` a picture, ``report.to_dict()`` gives plain values.
+    """
+
+    accuracy: float  # share of right predictions
+    interval: tuple[float, float]  # 95 % (Wilson) of the accuracy
+    confidence: float  # mean probability of the predicted class
+    calibration_error: float  # mean difference between confidence and accuracy, in 10 bins of the confidence
+    samples: int  # number of predictions
+    source: Source  # "left out", or "predicted before learnt"
+    classes: tuple[ClassReport, ...]  # in the order of ``classes_``; classes without a prediction are left out
+    confusions: tuple[Confusion, ...]  # the most frequent first
+    bins: tuple[tuple[float, float, int], ...]  # confidence, accuracy and samples of each bin that has any
+
+    def __str__(self) -> str:
+        low, high = self.interval
+        lines = [
+            f"accuracy           {100 * self.accuracy:.1f} %  (95 % interval {100 * low:.1f} to {100 * high:.1f})",
+            f"mean confidence    {100 * self.confidence:.1f} %",
+            f"calibration error  {100 * self.calibration_error:.1f} %",
+            f"from               {self.samples} samples, {self.source}",
+            "",
+        ]
+        width = max(len(str(each.label)) for each in self.classes)
+        width = max(width, len("class"))
+        lines.append(f"{'class':<{width}}  samples  accuracy  95 % interval")
+        for each in self.classes:
+            low, high = each.interval
+            lines.append(
+                f"{each.label!s:<{width}}  {each.samples:>7}  {100 * each.accuracy:>6.1f} %  "
+                f"{100 * low:.1f} to {100 * high:.1f}"
+            )
+        if self.confusions:
+            lines += ["", "most often confused"]
+            lines += [f"{each.label} taken for {each.predicted}: {each.samples}" for each in self.confusions]
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report as values that JSON has."""
+        return {
+            "accuracy": self.accuracy,
+            "interval": list(self.interval),
+            "confidence": self.confidence,
+            "calibration_error": self.calibration_error,
+            "samples": self.samples,
+            "source": self.source,
+            "classes": [vars(each) | {"label": to_json(each.label)} for each in self.classes],
+            "confusions": [
+                vars(each) | {"label": to_json(each.label), "predicted": to_json(each.predicted)}
+                for each in self.confusions
+            ],
+            "bins": [list(each) for each in self.bins],
+        }
+
+    def plot(self, path: str | Path) -> None:
+        """Draw accuracy per class and accuracy by confidence. Needs matplotlib.
+
+        Parameters
+        ----------
+        path
+            The file to write, of a type that matplotlib knows, such as ``*.png`` or ``*.svg``.
+
+        Raises
+        ------
+        UsageError
+            If matplotlib is not installed. It is a ValueError.
+        """
+        try:
+            from matplotlib.figure import Figure
+        except ImportError:
+            raise UsageError("a picture needs matplotlib; install it with: pip install matplotlib") from None
+        figure = Figure(figsize=(9, max(3.0, 1 + 0.25 * len(self.classes))), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        accuracy = [each.accuracy for each in self.classes]
+        errors = [
+            [max(0.0, each.accuracy - each.interval[0]) for each in self.classes],
+            [max(0.0, each.interval[1] - each.accuracy) for each in self.classes],
+        ]
+        left.barh([str(each.label) for each in self.classes], accuracy, xerr=errors, color="#00798c")
+        left.axvline(self.accuracy, color="black", linewidth=1)
+        left.invert_yaxis()
+        left.set(xlabel="accuracy", xlim=(0, 1), title=f"{100 * self.accuracy:.1f} % of {self.samples} samples")
+        right.plot([0, 1], [0, 1], color="gray", linewidth=1)
+        right.plot([each[0] for each in self.bins], [each[1] for each in self.bins], "o-", color="#d1495b")
+        right.set(xlabel="confidence", ylabel="accuracy", xlim=(0, 1), ylim=(0, 1))
+        right.set_title(f"calibration error {100 * self.calibration_error:.1f} %")
+        figure.savefig(path)
+
+
+def report(state: State, prior: Any) -> Report:
+    """The report of a state, with predictions that use this prior."""
+    (scores, y, _), source = calibration.evidence(state)
+    if not len(y):
+        raise UsageError("there is nothing to report yet; learn more samples of classes that are known already")
+    temperature = calibration.temperature(state)
+    wide = scores.new_full((len(y), state.learner.spec.num_classes), -math.inf)
+    wide[:, : scores.shape[1]] = scores
+    decision = calibration.decision(state, wide.double(), prior)
+    confidence, predicted = (decision / temperature).softmax(1).max(1)
+    right = predicted == y
+    bins = binned(confidence, right)
+    return Report(
+        accuracy=float(right.double().mean()),
+        interval=wilson(int(right.sum()), len(y)),
+        confidence=float(confidence.mean()),
+        calibration_error=sum(abs(sure - share) * count for sure, share, count in bins) / len(y),
+        samples=len(y),
+        source=source,
+        classes=tuple(per_class(state, y, right)),
+        confusions=tuple(confusions(state, y, predicted)),
+        bins=tuple(bins),
+    )
+
+
+def per_class(state: State, y: Tensor, right: Tensor) -> list[ClassReport]:
+    found = []
+    for label, slot in zip(state.labels, state.columns, strict=True):
+        mine = right[y == slot]
+        if len(mine):
+            number = int(mine.sum())
+            found.append(ClassReport(label, len(mine), number / len(mine), wilson(number, len(mine))))
+    return found
+
+
+def confusions(state: State, y: Tensor, predicted: Tensor) -> list[Confusion]:
+    label_of = {slot: label for label, slot in state.slots.items()}
+    wrong = predicted != y
+    pairs, counts = torch.stack([y[wrong], predicted[wrong]], 1).unique(dim=0, return_counts=True)
+    order = counts.argsort(descending=True, stable=True)[:PAIRS].tolist()
+    return [
+        Confusion(label_of[int(pairs[place, 0])], label_of[int(pairs[place, 1])], int(counts[place])) for place in order
+    ]
+
+
+def binned(confidence: Tensor, right: Tensor) -> list[tuple[float, float, int]]:
+    """Mean confidence, accuracy and number of samples in each bin of the confidence."""
+    bins = (confidence * BINS).long().clamp(max=BINS - 1)
+    inside = [bins == number for number in range(BINS)]
+    return [
+        (float(confidence[mask].mean()), float(right[mask].double().mean()), int(mask.sum()))
+        for mask in inside
+        if mask.any()
+    ]
+
+
+def wilson(right: int, count: int) -> tuple[float, float]:
+    """The 95 % interval of Wilson (1927) of a share.
+
+    >>> [round(end, 3) for end in wilson(9, 10)]
+    [0.596, 0.982]
+    """
+    share, square = right / count, NORMAL**2
+    middle = (share + square / (2 * count)) / (1 + square / count)
+    half = NORMAL / (1 + square / count) * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
+    return max(0.0, middle - half), min(1.0, middle + half)
