@@ -6,25 +6,25 @@ class-incremental benchmark cut by ``split_online_stream`` into experiences of 1
 and ``ReservoirSamplingBuffer``:
 
 - ``as in its example``: as examples/online_replay.py of its repository does it. Images go through ``ToTensor`` and
-  ``Normalize``, accuracy and loss of every batch are kept, a whole stream is given to ``train``. Less work than there:
-  no random crop, SGD instead of Adam, and a logger without a progress bar; what it and the warnings say goes nowhere.
-- ``a call a step``: the same, with a call of ``train`` for each experience, as one has to where data come in live.
-- ``helped``: all that makes it faster. Samples that are float tensors already, no metrics, a whole stream given to
-  ``train``, task boundaries (without them it checks the optimizer at every experience), and a memory updated by
-  ``post_adapt`` (what its plugin still calls warns of its deprecation at every step).
+  ``Normalize``, accuracy and loss of every batch are recorded, and ``train`` gets the complete stream. There is less
+  work than in the example: no random crop, SGD instead of Adam, and a logger without a progress bar or output.
+- ``one call per step``: the same, with one call of ``train`` per experience, as is needed for live data.
+- ``optimized``: everything that makes it faster. Samples are float tensors, there are no metrics, ``train`` gets
+  the complete stream with task boundaries (without them it checks the optimizer at every experience), and the memory
+  is updated by ``post_adapt`` (the method that its plugin calls gives a deprecation warning at every step).
 
 What is compared: Avalanche passes incoming and replayed samples through the network together; so does ``onebyone,
 joint pass``. ``onebyone`` is the default, two passes, as in the paper: more work. Channels-last memory is the default
-here and one line more in Avalanche, so the helped one is shown with and without. ``network alone`` is forward, backward
-and SGD on 20 samples that never change: what no library can go below with this network.
+here and one line more in Avalanche, so the optimized one is shown with and without it. ``network alone`` is forward,
+backward and SGD on 20 constant samples: a lower bound for every library with this network.
 
-Avalanche lives in a virtual environment of its own, made on first use. torchvision, which it imports, has no release
-for the CPU build of torch: its Python part works all the same once the two operators it describes on import are
-declared (``import_torchvision``). One long-lived process a side does blocks of steps on demand; blocks alternate, so
-that only one side works at a time and a busy machine slows all of them alike. Ratios are medians over the rounds.
+Avalanche has its own virtual environment, created on first use. torchvision, which it imports, has no release
+for the CPU build of torch. Its Python part works once the two operators that it describes on import are
+declared (``import_torchvision``). One process per side does blocks of steps on demand. Blocks alternate, so
+that only one side works at a time and a busy machine slows all of them equally. Ratios are medians over the rounds.
 
-One thread a side unless told otherwise: with more, a core that somebody else takes stalls every parallel region. The
-share of the CPU time asked for that was got is printed; far below 100 %, the times are not to be trusted.
+One thread per side by default: with more, a core that another program uses delays every parallel region. The
+fraction of the requested CPU time that was available is printed; if it is far below 100 %, the times are not reliable.
 
     python benchmarks/against_avalanche.py [--networks conv resnet18 mlp] [--rounds 9] [--threads 1] [--venv FOLDER]
 """
@@ -109,7 +109,7 @@ def onebyone(network: str, **options: object) -> Steps:
 
 
 def import_torchvision() -> list[torch.library.Library]:
-    """Import torchvision beside a torch its compiled part was not built for; what is returned has to be kept."""
+    """Import torchvision with a torch it was not built for; keep a reference to what is returned."""
     declared = []
     try:
         import torchvision
@@ -144,7 +144,7 @@ def images(network: str) -> Any:
     return Pictures()
 
 
-def avalanche_example(network: str, call_a_step: bool = False) -> Steps:
+def avalanche_example(network: str, call_per_step: bool = False) -> Steps:
     declared = import_torchvision()
     from avalanche.benchmarks.scenarios.online import split_online_stream
     from avalanche.benchmarks.scenarios.supervised import class_incremental_benchmark
@@ -180,13 +180,13 @@ def avalanche_example(network: str, call_a_step: bool = False) -> Steps:
     def steps(count: int) -> None:
         some = list(islice(stream, count))
         with redirect_stderr(nowhere):
-            for part in [[experience] for experience in some] if call_a_step else [some]:
+            for part in [[experience] for experience in some] if call_per_step else [some]:
                 strategy.train(part)
 
     return steps
 
 
-def avalanche_helped(network: str, channels_last: bool = False) -> Steps:
+def avalanche_optimized(network: str, channels_last: bool = False) -> Steps:
     declared = import_torchvision()
     from avalanche.benchmarks.scenarios.online import split_online_stream
     from avalanche.benchmarks.scenarios.supervised import class_incremental_benchmark
@@ -232,9 +232,12 @@ def avalanche_helped(network: str, channels_last: bool = False) -> Steps:
 
 SIDES: dict[str, tuple[str, Callable[[str], Steps]]] = {  # name -> its process, and how it is made there
     "Avalanche, as in its example": ("avalanche", avalanche_example),
-    "Avalanche, a call a step": ("avalanche", lambda network: avalanche_example(network, call_a_step=True)),
-    "Avalanche, helped": ("avalanche", avalanche_helped),
-    "Avalanche, helped, channels-last": ("avalanche", lambda network: avalanche_helped(network, channels_last=True)),
+    "Avalanche, one call per step": ("avalanche", lambda network: avalanche_example(network, call_per_step=True)),
+    "Avalanche, optimized": ("avalanche", avalanche_optimized),
+    "Avalanche, optimized, channels-last": (
+        "avalanche",
+        lambda network: avalanche_optimized(network, channels_last=True),
+    ),
     "onebyone": ("onebyone", onebyone),
     "onebyone, joint pass": ("onebyone", lambda network: onebyone(network, passes="joint")),
     "network alone": ("onebyone", network_alone),
@@ -268,7 +271,7 @@ class Worker:
         )
 
     def block(self, network: str, side: str, count: int) -> tuple[float, float]:
-        """Seconds a step, and CPU seconds a step."""
+        """Seconds per step, and CPU seconds per step."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{network}|{side}|{count}\n")
@@ -280,14 +283,14 @@ class Worker:
 
 
 def install(folder: Path) -> str:
-    """The Python of Avalanche's environment, made on first use."""
+    """The Python of Avalanche's environment, which is created on first use."""
     python = folder / "bin" / "python"
     check = "from importlib.metadata import version; print(version('avalanche-lib'))"
     if python.exists() and subprocess.run([python, "-c", check], capture_output=True).returncode == 0:
         return str(python)
     print(f"installing {', '.join(PACKAGES)} into {folder}", flush=True)
     venv.create(folder, with_pip=True)
-    # All at once, torch pinned: nothing else can ask for another torch and bring its GPU libraries.
+    # In one command with torch pinned, so that no package installs another torch with GPU libraries.
     subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
     return str(python)
 
@@ -304,8 +307,8 @@ def measure(workers: dict[str, Worker], network: str, rounds: int, threads: int)
             shares[side].append(busy / seconds / threads)
     references = {side: taken for side, taken in times.items() if side.startswith("Avalanche")}
     print(f"\n{network}, {'x'.join(map(str, SHAPES[network]))}: how many times as fast as Avalanche")
-    titles = ["ms a step", "above network", *(side.removeprefix("Avalanche, ") for side in references), "CPU got"]
-    print(f"  {'':<34}" + "".join(f"{title:>{len(title) + 3}}" for title in titles))
+    titles = ["ms per step", "above network", *(side.removeprefix("Avalanche, ") for side in references), "CPU got"]
+    print(f"  {'':<37}" + "".join(f"{title:>{len(title) + 3}}" for title in titles))
     for side, taken in times.items():
         above = 1000 * median(own - alone for own, alone in zip(taken, times["network alone"], strict=True))
         ratios = [
@@ -313,7 +316,7 @@ def measure(workers: dict[str, Worker], network: str, rounds: int, threads: int)
         ]
         cells = [f"{1000 * median(taken):.2f}", f"{above:.2f}", *(f"{ratio:.2f}x" for ratio in ratios)]
         cells.append(f"{median(shares[side]):.0%}")
-        print(f"  {side:<34}" + "".join(f"{cell:>{len(title) + 3}}" for cell, title in zip(cells, titles, strict=True)))
+        print(f"  {side:<37}" + "".join(f"{cell:>{len(title) + 3}}" for cell, title in zip(cells, titles, strict=True)))
 
 
 def main() -> None:
@@ -330,7 +333,7 @@ def main() -> None:
     theirs = Worker(install(settings.venv), settings.threads)
     workers = {"avalanche": theirs, "onebyone": Worker(sys.executable, settings.threads)}
     try:
-        print(f"ER, {BATCH} + {BATCH} samples a step, memory of {CAPACITY}, CPU, {settings.threads} threads")
+        print(f"ER, {BATCH} + {BATCH} samples per step, memory of {CAPACITY}, CPU, {settings.threads} threads")
         for network in settings.networks:
             measure(workers, network, settings.rounds, settings.threads)
     finally:

@@ -1,7 +1,7 @@
-"""The engine on a GPU: eager against captured, one run against a pack, and whether all of them give the same.
+"""The engine on a GPU: eager against captured, one run against a pack, and whether all give the same results.
 
-Data are random images of CIFAR-10's shapes: the work does not depend on what they show. Prints as it goes, and writes
-the numbers as JSON where --out says; `python benchmarks/report.py` makes docs/benchmarks.md of them.
+Data are random images of CIFAR-10's shapes: the work does not depend on their content. Prints its progress, and writes
+the numbers as JSON to --out; `python benchmarks/report.py` writes docs/benchmarks.md from them.
 
     python benchmarks/gpu.py --out results/benchmarks/gpu.json
 """
@@ -72,7 +72,7 @@ def engines(data: Dataset, count: int, kind: type[Eager], method: str = "ccp", *
 
 
 def milliseconds(packed: list[Eager], steps: int, rounds: int = 3) -> float:
-    """A step of one run, when all of these advance together."""
+    """Milliseconds per step of one run, when all of these advance together."""
     batches = torch.randperm(50_000, device=device).split(10)
 
     def work() -> None:
@@ -101,7 +101,7 @@ def packs(data: Dataset) -> None:
 
 
 def same_as_eager(data: Dataset, steps: int = 200) -> None:
-    """After so many steps, TF32 off: the largest relative difference of any parameter, buffer or memory entry."""
+    """After this many steps with TF32 off: the largest relative difference of any parameter, buffer or memory entry."""
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     batches = torch.randperm(50_000, device=device, generator=torch.Generator(device).manual_seed(1)).split(10)
     for name in with_a_network():
@@ -155,7 +155,7 @@ def sixteen_runs(data: Dataset) -> None:
     say(
         "16 runs",
         {"seconds": taken, "megabytes each": memory},
-        f"16 whole one-class runs of CCP with 10 evaluations each: {taken:.1f} s, {memory:.0f} MB a run",
+        f"16 complete one-class runs of CCP with 10 evaluations each: {taken:.1f} s, {memory:.0f} MB per run",
     )
     _, alone = whole_runs(configs[:1], data, 1)
     same = alone["0"].accuracy_matrix == together["0"].accuracy_matrix
@@ -163,7 +163,7 @@ def sixteen_runs(data: Dataset) -> None:
 
 
 def tenth_of_the_tables(data: Dataset) -> None:
-    """Every method, both settings, sizes spread over M: 32 runs of the 320 or so."""
+    """Every method, both settings, different M: 32 of about 320 runs."""
     sizes = [5, 20, 50, 100]
     replay = [name for name in MORE_CLASSES if name not in ("finetune", "iid")]
     cells = [(name, 2 - n % 2, sizes[n % 4]) for n, name in enumerate(replay * 4)][:30]

@@ -1,7 +1,7 @@
 """Peak memory of learning and predicting large images: python benchmarks/memory.py [--frames 150]
 
-Each case runs in a process of its own, as peak memory (ru_maxrss) never goes down. "beyond the input" is the peak less
-the input and less what a process needs that predicts one frame.
+Each case runs in its own process, because peak memory (ru_maxrss) never decreases. "beyond the input" is the peak minus
+the input and minus the peak of a process that predicts one frame.
 """
 
 from __future__ import annotations

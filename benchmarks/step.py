@@ -1,8 +1,8 @@
-"""What the library costs: a step of ER on CIFAR-10 shapes against a bare PyTorch loop doing the same work.
+"""Overhead of the library: a step of ER on CIFAR-10 shapes against a bare PyTorch loop that does the same work.
 
 Both sides: reduced ResNet-18, 10 incoming and 10 replayed images, crop and flip on both, a reservoir of 20 images per
-class written after the step, plain SGD, the same number of threads, in one process. Blocks of steps of the sides
-alternate, so that a busy machine slows all of them alike; the ratio is the median over the rounds.
+class written after the step, plain SGD, the same number of threads, in one process. Blocks of steps
+alternate, so that a busy machine slows all of them equally; the ratio is the median over the rounds.
 
     python benchmarks/step.py [--rounds 15] [--steps 8] [--threads 1 2]
 """
@@ -92,10 +92,10 @@ def measure(threads: int, rounds: int, steps: int) -> None:
                 step(x, y)
             if round_ >= 0:
                 times[name].append((time.perf_counter() - started) / steps)
-    print(f"ER, CIFAR-10 shapes, {BATCH} + {BATCH} images a step, CPU, threads: {threads}")
+    print(f"ER, CIFAR-10 shapes, {BATCH} + {BATCH} images per step, CPU, threads: {threads}")
     for name, taken in times.items():
         ratio = median(own / bare for own, bare in zip(taken, times["bare loop"], strict=True))
-        print(f"{name:<25}{1000 * median(taken):8.1f} ms a step   {ratio:5.2f} of the bare loop")
+        print(f"{name:<25}{1000 * median(taken):8.1f} ms per step   {ratio:5.2f} of the bare loop")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""What tests of runs share: the files of a run folder, and what of a result must not change."""
+"""Shared by tests of runs: the files of a run folder, and the part of a result that must not change."""
 
 import json
 from collections.abc import Mapping

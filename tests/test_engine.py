@@ -1,4 +1,4 @@
-"""How steps are run. What needs a GPU is compared there by benchmarks/gpu.py; here is all that does not."""
+"""How steps are run. benchmarks/gpu.py compares what needs a GPU; these are the other tests."""
 
 import gc
 import warnings
@@ -53,33 +53,20 @@ def test_what_cannot_be_captured_runs_eagerly_with_one_warning(
         device = torch.device("cuda")
 
     x = digits.train_x.as_subclass(OnGPU)
-    with pytest.warns(UserWarning, match="the step of Looks cannot be captured .*_local_scalar_dense.*slower") as told:
+    with pytest.warns(UserWarning, match="the step of Looks cannot be captured .*_local_scalar_dense.*slower") as found:
         engine = captured.create(Looks(ER_OPTIONS, digits.spec), x, digits.train_y, batch_size=10)
     assert type(engine) is Eager
-    assert len(told) == 1
+    assert len(found) == 1
 
 
-def test_a_learner_with_a_warm_up_is_not_captured(digits: Dataset) -> None:
-    class OnGPU(torch.Tensor):
-        device = torch.device("cuda")
-
-    x = digits.train_x.flatten(1)
-    learner = create("patch-lda", replace(digits.spec, shape=(64,)))  # whose first vectors wait
-    assert learner.warm_up
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        engine = captured.create(learner, x.as_subclass(OnGPU), digits.train_y, batch_size=10)
-    assert type(engine) is Eager
-
-
-def test_on_a_cpu_steps_are_eager_and_silent(digits: Dataset) -> None:
+def test_on_a_cpu_steps_are_eager_without_a_warning(digits: Dataset) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         engine = captured.create(Looks(ER_OPTIONS, digits.spec), digits.train_x, digits.train_y, batch_size=10)
     assert type(engine) is Eager
 
 
-def test_the_cost_of_a_step_that_needs_values_is_measured_all_the_same(digits: Dataset) -> None:
+def test_the_cost_of_a_step_that_needs_values_is_measured(digits: Dataset) -> None:
     learner = Looks(ER_OPTIONS, digits.spec)
     assert measure_cost(learner) == measure_cost(ER(ER_OPTIONS, digits.spec))
     assert learner.steps == 0
@@ -116,7 +103,7 @@ def test_a_step_is_measured_once_for_all_seeds(digits: Dataset, monkeypatch: pyt
         assert measure_cost(again, 20) != cost
 
 
-def test_an_engine_takes_the_learners_own_steps(few: Dataset) -> None:
+def test_an_engine_calls_observe(few: Dataset) -> None:
     ours, theirs = create("ccp", few.spec), create("ccp", few.spec)
     engine = Eager(ours, few.train_x, few.train_y)
     for index in torch.arange(30).split(7):
@@ -128,7 +115,7 @@ def test_an_engine_takes_the_learners_own_steps(few: Dataset) -> None:
 
 @pytest.mark.parametrize(("flops", "inside"), [(1e6, 1), (1e10, 3)])
 @pytest.mark.parametrize("flushing", [False, True])
-def test_the_cpu_is_left_as_it_was(flops: float, inside: int, flushing: bool) -> None:
+def test_torch_settings_are_restored(flops: float, inside: int, flushing: bool) -> None:
     def tiny_is_zero() -> bool:
         return not torch.tensor(1e-310, dtype=torch.float64).mul(1).any()
 
@@ -146,7 +133,7 @@ def test_the_cpu_is_left_as_it_was(flops: float, inside: int, flushing: bool) ->
         torch.set_flush_denormal(False)
 
 
-def test_a_pack_takes_turns_and_refills() -> None:
+def test_a_pack_alternates_between_runs_and_starts_new_ones() -> None:
     log: list[str] = []
 
     def begin(name: str, steps: int) -> Callable[[], Generator[None, None, int]]:
@@ -161,10 +148,10 @@ def test_a_pack_takes_turns_and_refills() -> None:
     ended: dict[str, int] = {}
     pack({"a": begin("a", 9), "b": begin("b", 2), "c": begin("c", 5)}, 2, ended.__setitem__, pytest.fail)
     assert ended == {"a": 9, "b": 2, "c": 5}
-    assert "".join(log) == "aaaa" + "aaaabb" + "acccc" + "c"  # four steps a turn, and a run begins every round
+    assert "".join(log) == "aaaa" + "aaaabb" + "acccc" + "c"  # four steps per turn, and one run starts per round
 
 
-def test_a_failing_run_leaves_the_others_alone() -> None:
+def test_a_failing_run_does_not_affect_the_others() -> None:
     def go(error: Exception | None) -> Generator[None, None, str]:
         yield
         if error:
@@ -181,8 +168,8 @@ def test_a_failing_run_leaves_the_others_alone() -> None:
     assert failed == {"bad": trouble}
 
 
-def test_a_pack_that_does_not_fit_is_split() -> None:
-    """A run that finds no memory waits for another to end; one that finds none alone has failed."""
+def test_a_pack_that_does_not_fit_in_memory_is_split() -> None:
+    """A run that gets no memory waits until another has ended; a run that is alone and gets none has failed."""
     room, live, said = 2, 0, []
 
     def go(size: int) -> Generator[None, None, int]:

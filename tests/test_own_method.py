@@ -1,4 +1,4 @@
-"""Methods that are not of this package: found by place or by entry point, run, swept and resumed by name."""
+"""Methods outside this package: found by file, module or entry point; run, swept and resumed by name."""
 
 import re
 import sys
@@ -41,7 +41,7 @@ def _same_methods_after(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iter
             del sys.modules[name]
 
 
-def test_thirty_lines_pass_the_contract() -> None:
+def test_a_method_of_30_lines_passes_the_contract() -> None:
     assert len(OWN.read_text().splitlines()) <= 30
     check_learner(find(MEANS).learner)
 
@@ -58,7 +58,7 @@ def test_on_the_command_line(onebyone: Call, tmp_path: Path) -> None:
     assert onebyone("methods", MEANS)[1].startswith(f"{MEANS}: The mean")
 
 
-def test_a_relative_path_will_do(onebyone: Call, tmp_path: Path) -> None:
+def test_a_relative_path_is_accepted(onebyone: Call, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN.read_text())
     code, _, err = onebyone("run", "--method", "mine.py:means", "--batch-size", 100)
     assert (code, err) == (0, "")
@@ -66,7 +66,7 @@ def test_a_relative_path_will_do(onebyone: Call, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_in_a_sweep(onebyone: Call, tmp_path: Path) -> None:
-    """Worker processes know nothing of this one."""
+    """Worker processes have to import the method themselves."""
     grid = {"method": ["finetune", MEANS, f"{SMOOTH}:smooth-er"], "classes_per_task": 5, "batch_size": 50}
     (tmp_path / "grid.yaml").write_text(yaml.safe_dump(grid))
     code, out, err = onebyone("sweep", "grid.yaml", "--jobs", 2, "--device", "cpu")
@@ -78,7 +78,7 @@ def test_in_a_sweep(onebyone: Call, tmp_path: Path) -> None:
 
 
 def test_in_the_classifier(tmp_path: Path) -> None:
-    """By its name, with classes nobody announced."""
+    """By its name, with classes that were not announced."""
     import_source(str(OWN))
     digits = load("digits")
     names = np.array([f"digit {label}" for label in range(10)])
@@ -92,7 +92,7 @@ def test_in_the_classifier(tmp_path: Path) -> None:
 
 
 def test_in_a_sweep_by_its_name_alone(tmp_path: Path) -> None:
-    """As a script or notebook does it that has imported the method."""
+    """As in a script or notebook that has imported the method."""
     import_source(str(OWN))
     (outcome,) = sweep(expand({"method": "means", "batch_size": 50}), tmp_path, device="cpu").values()
     assert isinstance(outcome, Result), outcome
@@ -113,7 +113,7 @@ def test_it_is_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "message"),
+    ("source", "message"),
     [
         ("nowhere.py:means", "there is no file nowhere.py"),
         ("nowhere:means", "there is no module 'nowhere'; install it, or give the path of a file.py"),
@@ -123,29 +123,29 @@ def test_it_is_resumed(tmp_path: Path) -> None:
         (f"{OWN}:", "unknown method ''"),
     ],
 )
-def test_a_wrong_place_is_refused(place: str, message: str, onebyone: Call) -> None:
-    code, out, err = onebyone("run", "--method", place)
+def test_a_wrong_source_is_refused(source: str, message: str, onebyone: Call) -> None:
+    code, out, err = onebyone("run", "--method", source)
     assert (code, out) == (2, "")
     assert err.startswith(f"onebyone: {message}")
 
 
-def test_a_module_that_lacks_another_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_import_of_a_module_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lacking.py").write_text("import not_installed")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="not_installed"):
         find("lacking:means")
     with pytest.raises(ModuleNotFoundError, match="not_installed"):
         find(f"{tmp_path / 'lacking.py'}:means")
-    assert str(tmp_path / "lacking.py") not in sys.modules  # it is tried again
+    assert str(tmp_path / "lacking.py") not in sys.modules  # so that a second attempt imports it again
 
 
 def test_create_imports_nothing(tmp_path: Path) -> None:
-    """What a saved file names as its method must not become code that runs."""
+    """The name of a method in a saved file must not run code."""
     with pytest.raises(UsageError, match="unknown method"):
         create(MEANS, load("digits").spec)
 
 
-def test_a_name_is_given_once() -> None:
+def test_a_name_cannot_be_registered_twice() -> None:
     class Other(ER):
         """Not ER."""
 
@@ -161,7 +161,7 @@ def test_a_name_that_cannot_name_a_folder_is_refused(name: str) -> None:
         register(name, ReplayOptions)(ER)
 
 
-def test_the_place_does_not_name_the_folder() -> None:
+def test_the_source_is_not_part_of_the_folder_name() -> None:
     assert RunConfig(method=MEANS).folder_name().startswith("means-digits-")
     assert RunConfig(method=MEANS).folder_name() != RunConfig(method="means").folder_name()
 
@@ -204,7 +204,7 @@ def test_an_installed_package_is_found_by_name(install: Any, onebyone: Call) -> 
         ("broken_d", "import not_installed", "No module named 'not_installed'"),
     ],
 )
-def test_a_broken_package_is_named_and_breaks_nothing(install: Any, value: str, text: str, reason: str) -> None:
+def test_a_broken_package_is_named_and_ignored(install: Any, value: str, text: str, reason: str) -> None:
     install("mine", value, text)
     package = value.split(":")[0]
     assert any(point.name == "mine" for point in metadata.entry_points(group="onebyone.methods"))

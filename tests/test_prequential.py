@@ -1,4 +1,4 @@
-"""Test, then train, against a loop that looks at one sample at a time."""
+"""Test, then train, against a loop over single samples."""
 
 import re
 from collections import Counter
@@ -20,7 +20,7 @@ from onebyone.evaluation import evaluate_stream
 
 
 class Majority:
-    """Answers with the label it saw most often; refuses to be asked before it saw one."""
+    """Predicts the most frequent label so far; refuses to predict before the first."""
 
     def __init__(self) -> None:
         self.counts: Counter[Any] = Counter()
@@ -68,7 +68,7 @@ def by_hand(clf: Any, chunks: list[tuple[Any, Any]], window: int, **first: Any) 
     names=st.sampled_from([(0, 1, 2), ("a", "bb", "c")]),
     data=st.data(),
 )
-def test_it_is_the_loop(sizes: list[int], window: int, names: tuple[Any, ...], data: st.DataObject) -> None:
+def test_equals_a_loop(sizes: list[int], window: int, names: tuple[Any, ...], data: st.DataObject) -> None:
     labels = data.draw(st.lists(st.sampled_from(names), min_size=sum(sizes), max_size=sum(sizes)))
     cuts = np.cumsum([0, *sizes])
     chunks = [(np.zeros((b - a, 2)), np.array(labels[a:b])) for a, b in pairwise(cuts)]
@@ -86,7 +86,7 @@ def vectors(digits: Dataset, stream: Any) -> Iterator[tuple[Any, Any]]:
 
 
 @pytest.mark.parametrize("batch_size", [1, 50])
-def test_scikit_learn_is_told_its_classes(digits: Dataset, batch_size: int) -> None:
+def test_classes_are_passed_to_scikit_learn(digits: Dataset, batch_size: int) -> None:
     stream = blurry(digits.train_y, 10, share=0.2, batch_size=batch_size)
     found = vars(evaluate_stream(MultinomialNB(), vectors(digits, stream), classes=range(10)))
     del found["seconds"]
@@ -106,13 +106,13 @@ def test_a_data_set_in_the_order_of_a_stream(digits: Dataset) -> None:
 
     found = evaluate_stream(Shapes(), stream, digits)
     assert set(shapes) == {(np.ndarray, (1, 8, 8), np.dtype("uint8"), np.dtype("int64"))}
-    assert found == evaluate_stream(Majority(), vectors(digits, stream))  # whatever the seconds
+    assert found == evaluate_stream(Majority(), vectors(digits, stream))  # seconds are not compared
     assert found.seen[-1] == found.samples == 1438
     assert found.so_far[-1] == found.accuracy
     assert set(found.class_accuracy) == set(range(10))
 
 
-def test_what_was_learnt_before_is_asked_from_the_first_chunk(digits: Dataset) -> None:
+def test_a_fitted_classifier_is_asked_from_the_first_chunk(digits: Dataset) -> None:
     x, y = digits.train_x.flatten(1).numpy() / 16.0, digits.train_y.numpy()
     clf = SGDClassifier(random_state=0).fit(x, y)
     found = evaluate_stream(clf, [(x[:100], y[:100])])
@@ -120,7 +120,7 @@ def test_what_was_learnt_before_is_asked_from_the_first_chunk(digits: Dataset) -
 
 
 def test_a_sorted_stream_is_easy_to_predict_and_a_shuffled_one_is_not(digits: Dataset) -> None:
-    """Which is why the curve of a stream says nothing without the stream."""
+    """So prequential accuracy has to be read together with the stream."""
 
     class Last(Majority):
         def predict(self, X: Any) -> list[Any]:

@@ -14,6 +14,7 @@ from onebyone import UsageError
 from onebyone.evaluation import Result
 from onebyone.paper.printed import PARTS
 from onebyone.paper.records import from_results, write
+from onebyone.paper.reproduce import collect
 from onebyone.runs import Results, RunConfig, record_files
 from onebyone.runs.results import METRICS, Record, Value, summarize
 
@@ -93,7 +94,7 @@ def test_csv_files_give_the_same_runs_as_their_folders(tmp_path: Path) -> None:
 
 def test_the_results_of_this_repository() -> None:
     found = onebyone.read_results(ROOT / "results")
-    assert repr(found) == "Results(1326 runs)"
+    assert repr(found) == "Results(1410 runs)"
     ccp = found.where(method="ccp", dataset="cifar10", classes_per_task=1, memory_per_class=100, passes="separate")
     value = ccp.summarize("accuracy")
     assert value is not None
@@ -107,9 +108,9 @@ def test_files_of_other_kinds_are_refused(name: str) -> None:
         onebyone.read_results(ROOT / "results" / name)
 
 
-def test_where_there_is_nothing(tmp_path: Path) -> None:
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere", tmp_path / "nowhere.csv"):
-        with pytest.raises(UsageError, match=r"there is no result\.json below"):
+        with pytest.raises(UsageError, match=r"there is no readable result\.json below"):
             onebyone.read_results(path)
 
 
@@ -125,10 +126,23 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "settings.json").unlink()
     with pytest.raises(UsageError, match=r"settings\.json or environments\.json beside .* does not say what"):
         onebyone.read_results(path)
-    broken = put(tmp_path / "runs", result(config(), 0.2)) / "0" / "result.json"
+
+
+def test_a_damaged_result_is_skipped_and_named_once(tmp_path: Path) -> None:
+    folder = put(tmp_path, *(result(config(seed), 0.2) for seed in range(3)))
+    broken = folder / "0" / "result.json"
     broken.write_text(broken.read_text()[:-20])
+    for read in (onebyone.read_results, lambda path: collect([path])):
+        with pytest.warns(UserWarning, match=r"^1 damaged result\.json skipped: .*0/result\.json: ") as warned:
+            assert sorted(row.config["seed"] for row in read(tmp_path)) == [1, 2]
+        assert len(warned) == 1
     with pytest.raises(UsageError, match=r"0/result\.json: this is not a result"):
-        onebyone.read_results(tmp_path / "runs")
+        onebyone.read_results(broken)
+    with (
+        pytest.warns(UserWarning, match="skipped"),
+        pytest.raises(UsageError, match=r"there is no readable result\.json"),
+    ):
+        onebyone.read_results(broken.parent)
 
 
 def test_a_record_is_written_as_it_is_read() -> None:

@@ -120,7 +120,7 @@ OTHER_STREAMS = ("blurry:share=0.3", "gaussian", "returning:periods=2", "iid", "
 @pytest.mark.parametrize("text", OTHER_STREAMS)
 @pytest.mark.parametrize("name", ["er", "icarl"])
 def test_other_streams_equal_a_hand_written_loop(name: str, text: str, little: Dataset, tmp_path: Path) -> None:
-    """Accuracy after each stretch over the classes met by then, counted one sample at a time."""
+    """Accuracy after each part over the classes seen so far, counted one sample at a time."""
     config = RunConfig(method=name, classes_per_task=3, seed=2, stream=text)
     found = run(config, data=little, out=tmp_path)
     learner = create(name, little.spec, seed=2)
@@ -152,7 +152,7 @@ def test_other_streams_equal_a_hand_written_loop(name: str, text: str, little: D
 def test_classes_that_have_not_arrived_are_not_in_the_curve(little: Dataset) -> None:
     result = run(RunConfig(method="er", stream="returning:periods=2"), data=little)
     assert result.tasks == tuple((label,) for label in range(10)) * 2
-    assert result.anytime[0] == result.accuracy_matrix[0][0] == 1.0  # one class is all it knows, and all it is asked
+    assert result.anytime[0] == result.accuracy_matrix[0][0] == 1.0  # it knows and is asked for one class only
     assert result.accuracy_matrix[0][1:10] == (None,) * 9
     assert None not in result.accuracy_matrix[9]
 
@@ -258,7 +258,7 @@ def test_a_finished_run_is_not_repeated(little: Dataset, tmp_path: Path) -> None
     path = tmp_path / "result.json"
     marked = replace(first, seconds={"training": 1234.5, "evaluation": 0.0})  # no second run would say so
     path.write_text(marked.to_json())
-    # as after a kill between the last two acts of a run, or while it was writing
+    # as after a kill between the last two writes of a run, or during one
     for leftover in ("checkpoint.safetensors", ".result.json.abc", ".checkpoint.safetensors.abc"):
         (tmp_path / leftover).write_bytes(b"half of it")
     (tmp_path / ".mine.abc").touch()
@@ -269,7 +269,7 @@ def test_a_finished_run_is_not_repeated(little: Dataset, tmp_path: Path) -> None
 
 
 def test_a_result_of_another_configuration_is_refused(little: Dataset, tmp_path: Path) -> None:
-    """Also where the file that says whose folder it is was lost, and not made up by who was refused."""
+    """Also if config.yaml was lost; a refused run does not write it again."""
     config = RunConfig(method="er", classes_per_task=5)
     first = run(config, data=little, out=tmp_path)
     (tmp_path / "config.yaml").unlink()
@@ -315,7 +315,7 @@ def test_a_run_calls_its_listener(little: Dataset) -> None:
     ]
 
 
-def test_a_run_leaves_the_signals_as_they_were_and_works_in_a_thread(little: Dataset) -> None:
+def test_a_run_restores_signal_handlers_and_works_in_a_thread(little: Dataset) -> None:
     config = RunConfig(method="er", classes_per_task=10)
     before = signal.getsignal(signal.SIGINT)
     result = run(config, data=little)

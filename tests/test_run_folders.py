@@ -1,4 +1,4 @@
-"""One configuration has one folder, however it is spelt and whichever command runs it."""
+"""One configuration has one folder, however it is written and whichever command runs it."""
 
 import sys
 from collections.abc import Callable
@@ -106,7 +106,7 @@ def test_two_configurations_have_two_names(one: RunConfig, other: RunConfig) -> 
     assert (one.folder_name() == other.folder_name()) == same
 
 
-def test_whatever_can_change_a_number_changes_the_name() -> None:
+def test_every_field_that_can_change_a_number_is_in_the_name() -> None:
     assert {name for change in CHANGES for name in change} | {"device"} == {item.name for item in fields(RunConfig)}
     configs = [RunConfig(method="er"), *(RunConfig(**{"method": "er"} | change) for change in CHANGES)]
     found = {folder_name(config.resolved(device, "0")) for config in configs for device in ("cpu", "cuda")}
@@ -114,7 +114,7 @@ def test_whatever_can_change_a_number_changes_the_name() -> None:
 
 
 def test_names_are_those_that_sweeps_have_always_used() -> None:
-    """Also the stream, which runs from before there were others do not record."""
+    """Runs from before there were other streams do not record the stream."""
     assert list(plan([RunConfig(method="iid")], "cpu")) == ["iid-digits-s1-m20-seed0-3b4acfa3"]
     config = RunConfig(method="er", stream="blurry")
     assert config.folder_name().startswith("er-digits-blurry-s1-m20-seed0-")
@@ -126,7 +126,7 @@ def results(folder: Path) -> dict[Path, int]:
     return {path.parent: path.stat().st_mtime_ns for path in folder.rglob("result.json")}
 
 
-def test_run_has_one_folder_however_it_is_asked(onebyone: Call) -> None:
+def test_equal_configurations_of_run_share_a_folder(onebyone: Call) -> None:
     code, said, _ = onebyone("run", *SHORT)
     assert code == 0
     first = results(Path("runs"))

@@ -1,4 +1,4 @@
-"""The order of arrival, on labels that are unevenly many and not sorted."""
+"""The order of arrival, on unsorted labels with classes of different size."""
 
 from collections.abc import Callable
 from math import ceil
@@ -64,7 +64,7 @@ def test_iid_is_shuffled_in_parts_of_equal_length(classes_per_task: int) -> None
     assert not stream.disjoint
     assert len(counts) == ceil(CLASSES / classes_per_task)
     assert max(counts) - min(counts) <= 1
-    assert everything(stream) == everything(iid(Y, CLASSES, CLASSES))  # the stretches do not change the order
+    assert everything(stream) == everything(iid(Y, CLASSES, CLASSES))  # the parts do not change the order
 
 
 def test_iid_mixes_the_classes(digits: Dataset) -> None:
@@ -100,14 +100,14 @@ def test_samples_are_shuffled_by_the_seed_alone(make: Make) -> None:
 
 @kinds
 @pytest.mark.parametrize("wrong", [-1, 0, CLASSES + 1])
-def test_classes_per_task_lies_within(make: Make, wrong: int) -> None:
+def test_classes_per_task_is_between_1_and_the_number_of_classes(make: Make, wrong: int) -> None:
     with pytest.raises(UsageError, match=rf"classes_per_task is {wrong}; with 7 classes it must be in 1\.\.7"):
         make(Y, CLASSES, wrong)
 
 
 @kinds
 @pytest.mark.parametrize("wrong", [-1, 0])
-def test_batches_are_not_empty(make: Make, wrong: int) -> None:
+def test_batch_size_is_at_least_1(make: Make, wrong: int) -> None:
     with pytest.raises(UsageError, match=f"batch_size is {wrong}; it must be at least 1"):
         make(Y, CLASSES, batch_size=wrong)
 
@@ -116,7 +116,7 @@ def test_a_task_without_samples_is_refused() -> None:
     without = Y[(Y != 2) & (Y != 3)]
     with pytest.raises(UsageError, match=r"no training sample has a class of task \(2, 3\)"):
         class_incremental(without, CLASSES, 2)
-    assert class_incremental(without, CLASSES, 3).samples == len(without)  # with another class beside them they pass
+    assert class_incremental(without, CLASSES, 3).samples == len(without)  # accepted with another class in the task
     with pytest.raises(UsageError, match="6 samples do not fill 7 tasks; raise classes_per_task or add samples"):
         iid(Y[:6], CLASSES)
 

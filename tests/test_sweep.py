@@ -1,7 +1,8 @@
-"""Many runs at once, in worker processes: what one by one would give, and a failure is its own."""
+"""Many runs at once in worker processes: the same results as one by one; a failure does not affect other runs."""
 
 import multiprocessing
 import re
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +14,8 @@ import yaml
 from onebyone import UsageError
 from onebyone.evaluation import Result
 from onebyone.runs import RunConfig
+from onebyone.runs.executors import Failed, Status
 from onebyone.runs.grid import expand, plan
-from onebyone.runs.job import Failed, Status
 from onebyone.runs.sweep import SweepListener, sweep
 from run_folders import FILES, GRID, check_results, names
 
@@ -76,9 +77,22 @@ def test_a_killed_worker_fails_only_its_own_run(tmp_path: Path) -> None:
     assert names(tmp_path / second[0]) == FILES
 
 
+def test_a_worker_that_is_killed_between_two_runs_is_replaced(tmp_path: Path) -> None:
+    class Killer(SweepListener):
+        def ended(self, name: str, outcome: Result | Failed) -> None:
+            for worker in multiprocessing.active_children():
+                worker.kill()
+                worker.join()
+            time.sleep(0.5)  # so that the pool has noticed
+
+    configs = expand({"method": "finetune", "batch_size": 200, "seed": [0, 1]})
+    done = sweep(configs, tmp_path, device="cpu", jobs=1, listener=Killer())
+    assert all(isinstance(outcome, Result) for outcome in done.values())
+
+
 @pytest.mark.slow
 def test_two_processes_share_a_sweep(tmp_path: Path) -> None:
-    """Each has all results in the end, and every run was done once."""
+    """Both return all results, and every run was done once."""
     configs = expand({"method": "finetune", "seed": list(range(6)), "batch_size": 100})
 
     def share() -> dict[str, Result | Failed]:

@@ -35,7 +35,7 @@ class Command:
     @contextmanager
     def start(self) -> Iterator["subprocess.Popen[bytes]"]:
         environment = os.environ | {"OMP_NUM_THREADS": "1"}  # as many threads as these tests have
-        # Not to pipes, whose end would come only when the last worker has closed them.
+        # Not to pipes, which stay open until the last worker has closed them.
         with (self.folder / "stdout").open("w") as out, (self.folder / "stderr").open("w") as err:
             process = subprocess.Popen(self.words, stdout=out, stderr=err, env=environment, start_new_session=True)
         try:
@@ -54,7 +54,7 @@ class Command:
         return sum(121 if (run / "result.json").exists() else steps(run) for run in self.runs)
 
     def stop(self, send: Callable[["subprocess.Popen[bytes]"], None], after: int) -> tuple[int, str]:
-        """Start it, do this to it at a random moment once this many steps are on disk; its exit code and its errors."""
+        """Start it, and call this at a random time once this many steps are on disk. Returns exit code and stderr."""
         with self.start() as process:
             while self.progress() < after:
                 assert process.poll() is None, self.errors
@@ -98,7 +98,7 @@ def test_ctrl_c_leaves_a_checkpoint_of_every_run(tmp_path: Path, undisturbed: Ma
             time.sleep(0.005)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
     finished = sum((run / "result.json").exists() for run in command.runs)
-    sentence = f"stopped with {finished} of 4 runs finished; the same command goes on from there"
+    sentence = f"stopped with {finished} of 4 runs finished; the same command resumes from there"
     assert (process.returncode, command.errors) == (130, f"onebyone: {sentence}\n")
     left = [run for run in command.runs if run.exists() and not (run / "result.json").exists()]
     assert left

@@ -9,7 +9,7 @@ from onebyone import Dataset
 from onebyone.cli.sweep_view import LiveTable
 from onebyone.evaluation import Result
 from onebyone.runs import RunConfig, run
-from onebyone.runs.job import Failed, Status
+from onebyone.runs.executors import Failed, Status
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import csv
 import re
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
@@ -11,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from onebyone import UsageError
 from onebyone.engine import Cost
 from onebyone.evaluation import Result, metrics
 from onebyone.runs.results import METRICS, Results, read_results
@@ -22,7 +22,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 
 def make(method: str, seed: int, accuracy: float, *, options: dict[str, Any] | None = None, **config: Any) -> Result:
-    """A result with this accuracy; only what a table looks at is thought of."""
+    """A result with this accuracy; fields that tables do not use are arbitrary."""
     matrix = ((1.0, 0.0), (accuracy - 0.1, accuracy + 0.1))
     fields = {"method": method, "dataset": "digits", "classes_per_task": 5, "memory_per_class": 20, "seed": seed}
     return Result(
@@ -85,7 +85,7 @@ def test_on_a_terminal(folder: Path, onebyone: Call) -> None:
     )
 
 
-def test_columns_without_room_go_below(folder: Path) -> None:
+def test_columns_that_do_not_fit_go_below(folder: Path) -> None:
     table = tabulate(read_results(folder), ["method"], ["memory_per_class"])
     for width in (20, 45, 50, 80):
         lines = table.render(width=width).splitlines()[1:]
@@ -155,7 +155,7 @@ def test_to_a_file(format: str, folder: Path, onebyone: Call, tmp_path: Path) ->
     assert path.read_text() == printed
 
 
-def test_what_is_averaged_is_said(folder: Path, onebyone: Call) -> None:
+def test_a_warning_names_what_is_averaged(folder: Path, onebyone: Call) -> None:
     code, out, err = onebyone("table", folder, "--columns", "classes_per_task")
     assert code == 0
     sentence = "averaged over runs that differ in memory_per_class; name these in rows or columns"
@@ -171,7 +171,7 @@ def test_what_is_averaged_is_said(folder: Path, onebyone: Call) -> None:
     assert onebyone("table", folder, "--rows", "method,temperature,device")[2] == ""
 
 
-def test_streams_are_not_averaged_in_silence(folder: Path, onebyone: Call) -> None:
+def test_averaging_over_streams_gives_a_warning(folder: Path, onebyone: Call) -> None:
     put(folder / "more", make("ccp", 0, 0.6, stream="blurry:imbalance=1.0,share=0.1"))
     assert "averaged over runs that differ in stream; " in onebyone("table", folder)[2]
     code, out, err = onebyone("table", folder, "--columns", "stream,memory_per_class")
@@ -196,7 +196,7 @@ def test_options_of_a_method_can_be_rows(folder: Path) -> None:
     assert lines[-1].endswith("  50.0 (n=1)")
 
 
-def test_one_run_has_no_spread_and_a_copy_is_not_another_run(tmp_path: Path) -> None:
+def test_one_run_has_no_standard_deviation_and_a_copy_counts_once(tmp_path: Path) -> None:
     only = make("er", 0, 0.5)
     put(tmp_path / "a", only)
     put(tmp_path / "b", only)
@@ -206,7 +206,7 @@ def test_one_run_has_no_spread_and_a_copy_is_not_another_run(tmp_path: Path) -> 
     assert tabulate([only], ["method"], []).render("markdown") == "| method | accuracy |\n| --- | --: |\n| er | 50.0 |"
 
 
-def test_bools_and_numbers_are_in_order() -> None:
+def test_rows_are_sorted_by_value() -> None:
     runs = [make("er", 0, 0.5, batch_size=size, held_out=held) for size in (10, 9, 100) for held in (True, False)]
     table = tabulate(runs, ["held_out"], ["batch_size"])
     assert table.column_keys == [(9,), (10,), (100,)]
@@ -254,7 +254,7 @@ def test_a_number_that_one_run_lacks_is_not_averaged() -> None:
         (("--format", "tex"), "unknown format 'tex'; did you mean 'latex'? Known: csv, latex, markdown, terminal"),
     ],
 )
-def test_bad_words_are_refused(words: Sequence[str], sentence: str, folder: Path, onebyone: Call) -> None:
+def test_wrong_arguments_are_refused(words: Sequence[str], sentence: str, folder: Path, onebyone: Call) -> None:
     code, out, err = onebyone("table", folder, *words)
     assert (code, out) == (2, "")
     assert re.fullmatch(r"onebyone: [^\n]+\n", err)
@@ -263,8 +263,13 @@ def test_bad_words_are_refused(words: Sequence[str], sentence: str, folder: Path
 
 def test_folders_without_results_are_refused(tmp_path: Path, onebyone: Call) -> None:
     for folder in (tmp_path, tmp_path / "nowhere"):
-        sentence = f"there is no result.json below {folder}, and no CSV file of results in it; give a folder of runs"
+        sentence = f"there is no readable result.json below {folder}, and no CSV file of results; give a folder of runs"
         assert onebyone("table", folder) == (2, "", f"onebyone: {sentence}\n")
     (tmp_path / "result.json").write_text("{}")
-    with pytest.raises(UsageError, match=r"result\.json: this is not a result of onebyone"):
-        read_results(tmp_path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        code, out, error = onebyone("table", tmp_path)
+    assert (code, out) == (2, "")
+    first, second = error.splitlines()
+    assert first.startswith(f"onebyone: 1 damaged result.json skipped: {tmp_path}/result.json: this is not a result")
+    assert second.startswith("onebyone: there is no readable result.json")

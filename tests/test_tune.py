@@ -9,8 +9,8 @@ import pytest
 
 from onebyone import UsageError, methods
 from onebyone.runs import RunConfig, tune
+from onebyone.runs.executors import Failed
 from onebyone.runs.grid import plan, read_grid
-from onebyone.runs.job import Failed
 from onebyone.runs.tune import (
     from_csv,
     grids,
@@ -48,7 +48,7 @@ def test_a_run_on_the_test_set_is_refused() -> None:
 
 @pytest.mark.parametrize("dataset", DATASETS)
 def test_every_method_has_a_grid_of_the_same_size(dataset: str) -> None:
-    """As many settings for each, and two seeds at least for each of them; hybrid's come from a finer search."""
+    """The same number of settings for each, with at least two seeds; those of hybrid come from a finer search."""
     configs = tuning_runs(dataset)
     assert {config.method for config in configs} == set(grids()["grids"])
     cells: dict[tuple[str, int], dict[str, set[int]]] = {}
@@ -68,8 +68,8 @@ def test_every_method_of_the_paper_is_tuned() -> None:
 def test_the_ablation_removes_one_ingredient_at_a_time_on_held_out_data() -> None:
     runs = plan(read_grid(REPOSITORY / "benchmarks" / "replay_ablation.yaml"), "cpu").values()
     assert all(run.held_out for run in runs)
-    whole = vars(methods()["replay"].options(replay_size=30))
-    removed = {frozenset(name for name in run.options if run.options[name] != whole[name]) for run in runs}
+    defaults = vars(methods()["replay"].options(replay_size=30))
+    removed = {frozenset(name for name in run.options if run.options[name] != defaults[name]) for run in runs}
     ingredients = {"replay_size", "memory_policy", "passes", "average", "readout"}
     assert removed == {frozenset(names) for names in [(), ["augment"], *([name] for name in ingredients), ingredients]}
     settings = {json.dumps(run.options) for run in runs}
@@ -119,11 +119,11 @@ def test_the_best_mean_wins_in_every_cell() -> None:
 
 
 def test_winners_of_the_package_are_those_of_the_record() -> None:
-    """The file in the package, the one in results/tuning, and what the records there say are one."""
+    """The file in the package, the one in results/tuning and the records there agree."""
     rows = [row for path in RECORDS for row in from_csv(path.read_text())]
     expected = winners(rows)
-    for place in (REPOSITORY / "results" / "tuning", REPOSITORY / "src" / "onebyone" / "runs"):
-        found = read_winners((place / "winners.json").read_text())
+    for folder in (REPOSITORY / "results" / "tuning", REPOSITORY / "src" / "onebyone" / "runs"):
+        found = read_winners((folder / "winners.json").read_text())
         assert write_winners(found) == write_winners(expected)
 
 
@@ -198,7 +198,7 @@ def test_a_folder_of_other_records_is_refused_before_anything_is_run(
     assert not Path("runs").exists()
 
 
-def test_a_method_of_ones_own_tries_what_the_baselines_try(own_method: str) -> None:
+def test_a_user_method_tries_the_settings_of_the_baselines(own_method: str) -> None:
     runs = tuning_runs("digits", [own_method], [1])
     assert len(runs) == 8
     assert {config.method for config in runs} == {own_method}
@@ -207,7 +207,7 @@ def test_a_method_of_ones_own_tries_what_the_baselines_try(own_method: str) -> N
 
 
 @pytest.mark.slow
-def test_a_method_of_ones_own_is_tuned_over_its_own_grid(
+def test_a_user_method_is_tuned_over_its_own_grid(
     own_method: str, onebyone: Callable[..., tuple[int, str, str]]
 ) -> None:
     Path("grid.yaml").write_text("encoder: mlp\naugment: [yes, no]\n")

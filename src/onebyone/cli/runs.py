@@ -11,7 +11,19 @@ from typing import Annotated, Any
 
 import typer
 
-from onebyone.cli.options import CheckpointEvery, DataDir, Device, Jobs, Strict, check_data_dir, settings, with_config
+from onebyone.cli.options import (
+    Address,
+    CheckpointEvery,
+    DataDir,
+    Device,
+    Executor,
+    Jobs,
+    Strict,
+    Track,
+    check_data_dir,
+    settings,
+    with_config,
+)
 from onebyone.cli.output import Answer, silent
 from onebyone.cli.progress import Bar
 from onebyone.cli.sweep_view import show_progress
@@ -20,12 +32,13 @@ from onebyone.engine import choose_device
 from onebyone.evaluation import Result
 from onebyone.files import atomic_write
 from onebyone.runs import RunConfig, run
+from onebyone.runs.executors import Failed, executor_named
 from onebyone.runs.folder import find_folder
 from onebyone.runs.grid import read_grid
-from onebyone.runs.job import Failed
 from onebyone.runs.results import read_results
 from onebyone.runs.sweep import sweep
 from onebyone.runs.table import tabulate
+from onebyone.runs.trackers import TrackedRun, TrackedSweep, together, tracker_named
 
 
 @with_config(after={"data_dir": "dataset", "out": "device", "set_": "out"})
@@ -33,8 +46,7 @@ def run_command(
     config: dict[str, Any],
     data_dir: DataDir = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="Result folder.", show_default="one in runs/"),
+        Path | None, typer.Option(metavar="FOLDER", help="Result folder.", show_default="one in runs/")
     ] = None,
     set_: Annotated[
         list[str] | None,
@@ -42,20 +54,23 @@ def run_command(
     ] = None,
     checkpoint_every: CheckpointEvery = None,
     strict: Strict = False,
+    track: Track = None,
 ) -> Answer:
     """Learn a stream with one method and leave a result folder.
 
-    After Ctrl-C or a crash, the same command goes on where it was.
+    After Ctrl-C or a crash, the same command resumes.
     """
     asked = RunConfig(**config, options=settings(set_ or []))
     check_data_dir(data_dir, [asked.dataset])
     device = choose_device(asked.device).type
     asked.resolved(device, data="")  # refuses a wrong configuration before the data are read
+    trackers = [tracker_named(name) for name in track or ()]
     with Bar() as bar:
         data = load(asked.dataset, data_dir, strict=strict, progress=bar.reading)
         learnt = data.held_out() if asked.held_out else data
         folder = out or find_folder(Path("runs"), asked.resolved(device, learnt.fingerprint))
-        result = run(asked, data=data, out=folder, checkpoint_every=checkpoint_every, listener=bar)
+        listener = together(bar, TrackedRun(folder.name, trackers))
+        result = run(asked, data=data, out=folder, checkpoint_every=checkpoint_every, listener=listener)
     return Answer({"folder": folder, **json.loads(result.to_json())}, _result_text(result, folder))
 
 
@@ -85,6 +100,9 @@ def sweep_command(
     jobs: Jobs = None,
     checkpoint_every: CheckpointEvery = None,
     strict: Strict = False,
+    executor: Executor = "local",
+    address: Address = None,
+    track: Track = None,
 ) -> Answer:
     """Do every run of a grid, several at a time.
 
@@ -96,13 +114,14 @@ def sweep_command(
       seed: [0, 1, 2]
       options: {learning_rate: [0.01, 0.1]}
 
-    After Ctrl-C or a crash, the same command goes on where it was. Given several
+    After Ctrl-C or a crash, the same command resumes. Given several
     times at once, as with cuda:0 and cuda:1, it shares the runs.
     """
     folder = out or Path("runs") / file.stem
     configs = read_grid(file)
     check_data_dir(data_dir, (config.dataset for config in configs))
-    with show_progress() as listener:
+    tracked = TrackedSweep(folder, [tracker_named(name) for name in track or ()])
+    with show_progress() as view:
         outcomes = sweep(
             configs,
             folder,
@@ -111,7 +130,8 @@ def sweep_command(
             device=device,
             jobs=jobs,
             checkpoint_every=checkpoint_every,
-            listener=listener,
+            executor=executor_named(executor, address),
+            listener=together(view, tracked),
         )
     return Answer(
         {"folder": folder, "runs": {name: as_data(outcome) for name, outcome in outcomes.items()}},

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from onebyone.cli.output import silent
 from onebyone.evaluation import Result
-from onebyone.runs.job import Failed, Status
+from onebyone.runs.executors import Failed, Status
 from onebyone.runs.sweep import SweepListener
 
 
@@ -50,6 +50,7 @@ class LiveTable(SweepListener):
         self.running: dict[str, Status] = {}
         self.finished: dict[str, Result] = {}
         self.failed: dict[str, Failed] = {}
+        self.nodes: dict[str, str] = {}  # of the runs, if they are not on this machine
         self.total = 0
         self.reads = "reading the data"  # before the runs are planned
         self.learnt = 0  # samples, by all runs since this command was started
@@ -66,6 +67,8 @@ class LiveTable(SweepListener):
         if self.begun is None:
             self.begun = self.clock()
         self.learnt += status.done - (self.running[name].done if name in self.running else status.done)
+        if status.node:
+            self.nodes = self.nodes | {name: status.node}
         self.running = self.running | {name: Status(**vars(status))}  # a copy, because another thread draws it
 
     def ended(self, name: str, outcome: Result | Failed) -> None:
@@ -87,16 +90,22 @@ class LiveTable(SweepListener):
             return
         table = Table(box=None, pad_edge=False, expand=True)
         table.add_column("run", ratio=1, no_wrap=True, overflow="ellipsis")
+        nodes = self.nodes
+        if nodes:
+            table.add_column("node", no_wrap=True)
         table.add_column("state", no_wrap=True)
         table.add_column("done", justify="right", no_wrap=True)
         table.add_column("accuracy", justify="right", no_wrap=True)
+        # By node, so that the runs of one node are next to each other.
+        shown = sorted(running.items(), key=lambda run: nodes.get(run[0], ""))
         rows: list[tuple[str, Text, float | None, float | None]] = [
             *((name, Text("finished", "green"), 1.0, result.accuracy) for name, result in finished.items()),
             *((name, Text("failed", "red"), None, None) for name in failed),
-            *((name, Text("running", "cyan"), s.done / s.samples, s.accuracy) for name, s in running.items()),
+            *((name, Text("running", "cyan"), s.done / s.samples, s.accuracy) for name, s in shown),
         ]
         for name, state, done, accuracy in rows[-max(1, options.size.height - 3) :]:  # title, footer, cursor
-            table.add_row(name, state, _percent(done, ".0f"), _percent(accuracy, ".1f"))
+            node = [nodes.get(name, "–")] if nodes else []
+            table.add_row(name, *node, state, _percent(done, ".0f"), _percent(accuracy, ".1f"))
         yield table
         yield Text(self.footer(), style="dim", no_wrap=True, overflow="ellipsis")
 
@@ -107,6 +116,8 @@ class LiveTable(SweepListener):
         parts = [f"{len(self.finished)} of {self.total} finished"]
         if self.failed:
             parts.append(f"{len(self.failed)} failed")
+        if self.nodes:
+            parts.append(f"{len({self.nodes[name] for name in self.running if name in self.nodes})} nodes")
         seconds = self.clock() - self.begun if self.begun is not None else 0.0
         if self.learnt and seconds:
             rate = self.learnt / seconds

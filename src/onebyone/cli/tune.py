@@ -8,11 +8,12 @@ from typing import Annotated, Any
 
 import typer
 
-from onebyone.cli.options import DataDir, Device, Jobs, Methods, check_data_dir
+from onebyone.cli.options import Address, DataDir, Device, Executor, Jobs, Methods, check_data_dir
 from onebyone.cli.output import Answer
 from onebyone.cli.runs import failure, finished
 from onebyone.cli.sweep_view import show_progress
 from onebyone.paper.printed import PARTS
+from onebyone.runs.executors import executor_named
 from onebyone.runs.tune import read_settings, tune, winners
 
 
@@ -20,8 +21,7 @@ def tune_command(
     dataset: Annotated[str, typer.Option(metavar="NAME", help="cifar10, cifar100 or digits.")] = "cifar10",
     methods: Methods = None,
     grid: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.yaml", help="Options, lists of values.", show_default="the package's"),
+        Path | None, typer.Option(metavar="FILE.yaml", help="Options, lists of values.", show_default="the package's")
     ] = None,
     classes_per_task: Annotated[
         list[int] | None, typer.Option(metavar="S", help="Only this; repeatable.", show_default="the paper's")
@@ -31,6 +31,8 @@ def tune_command(
     data_dir: DataDir = None,
     device: Device = "auto",
     jobs: Jobs = None,
+    executor: Executor = "local",
+    address: Address = None,
 ) -> Answer:
     """Find the best setting of every method, on held-out data.
 
@@ -38,7 +40,7 @@ def tune_command(
     training set and examines on the last tenth; the test set is never looked at.
     A method of your own tries the learning rates of the baselines, or --grid.
     A setting of which a run fails cannot win. After Ctrl-C or a crash, the same
-    command goes on where it was.
+    command resumes.
     """
     check_data_dir(data_dir, [dataset])
     with show_progress() as listener:
@@ -52,6 +54,7 @@ def tune_command(
             data_dir=data_dir,
             device=device,
             jobs=jobs,
+            executor=executor_named(executor, address),
             listener=listener,
         )
     best = winners(done.rows)

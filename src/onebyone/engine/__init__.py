@@ -2,7 +2,7 @@
 
 from onebyone.engine.captured import Captured, create
 from onebyone.engine.cost import Cost, measure_cost
-from onebyone.engine.device import choose_device, environment, milestone, more_queues, reproducible, torch_settings
+from onebyone.engine.device import choose_device, completion, environment, more_queues, reproducible, torch_settings
 from onebyone.engine.eager import Eager
 from onebyone.engine.pack import NotNow, pack
 
@@ -12,10 +12,10 @@ __all__ = [
     "Eager",
     "NotNow",
     "choose_device",
+    "completion",
     "create",
     "environment",
     "measure_cost",
-    "milestone",
     "more_queues",
     "pack",
     "reproducible",

@@ -10,7 +10,6 @@ from torch import Tensor
 from onebyone.engine.eager import Eager
 from onebyone.engine.static import capture_problem
 from onebyone.methods.registry import AnyLearner
-from onebyone.methods.warm_up import warm_up_samples
 
 WARM_UP = 3  # steps before recording, in which libraries choose algorithms and allocate workspaces
 
@@ -69,7 +68,7 @@ def create(learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> Eager:
     >>> type(create(create_learner("er", digits.spec), digits.train_x, digits.train_y, 10)).__name__
     'Eager'
     """
-    if x.device.type != "cuda" or warm_up_samples(learner):  # the first steps differ from later ones
+    if x.device.type != "cuda":
         return Eager(learner, x, y)
     reason = capture_problem(learner, batch_size)
     if reason is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from torch import Tensor, nn
@@ -10,7 +9,6 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from onebyone.engine.static import StepCache, blank_batch, step_copy
 from onebyone.methods.registry import AnyLearner
-from onebyone.methods.warm_up import warm_up_samples
 from onebyone.nets import Encoder
 
 
@@ -60,8 +58,6 @@ def _count(learner: AnyLearner, batch_size: int) -> tuple[int, int, int]:
         backward += len(output) * output.requires_grad
 
     with step_copy(learner, batch_size) as copy:
-        for _ in range(math.ceil(warm_up_samples(copy) / batch_size)):  # the cost is that of later steps
-            copy.observe(*blank_batch(learner, batch_size))
         for module in copy.modules():
             if isinstance(module, Encoder):
                 module.register_forward_hook(count)

@@ -67,10 +67,10 @@ def environment(device: torch.device) -> dict[str, str]:
     return {"device": name, **versions}
 
 
-def milestone(device: torch.device) -> Callable[[], bool]:
+def completion(device: torch.device) -> Callable[[], bool]:
     """A function that says whether the device has finished all work queued so far.
 
-    >>> milestone(torch.device("cpu"))()  # which queues nothing
+    >>> completion(torch.device("cpu"))()  # which queues nothing
     True
     """
     if device.type != "cuda":

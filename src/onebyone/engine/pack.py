@@ -27,13 +27,15 @@ def pack(
     done: Callable[[str, T], None],
     failed: Callable[[str, Exception], None],
     say: Callable[[str], None] = print,
+    more: Callable[[int], Mapping[str, Callable[[], Steps[T]]] | None] | None = None,
 ) -> None:
     """Advance up to ``width`` runs in turn; when one ends, the next starts. They end and fail independently.
 
     Each value of ``runs`` starts a run: it returns a generator that yields after every step, and whenever it would only
     wait, and that returns the result. On a GPU a step only queues work on a stream of its own, so the streams of all
     runs fill the device together. A run that finds no memory, or raises ``NotNow``, waits until another has ended.
-    Results are passed to ``done``, exceptions to ``failed``, and messages for the user to ``say``.
+    Results are passed to ``done``, exceptions to ``failed``, and messages for the user to ``say``. ``more`` is asked
+    for further runs while there is room, with the number that fits; it returns None once there are no more to come.
 
     >>> def count(steps):
     ...     for _ in range(steps):
@@ -45,13 +47,13 @@ def pack(
     late 1
     long 50
     """
-    waiting, live = deque(runs), dict[str, Steps[T]]()
+    known, waiting, live = dict(runs), deque(runs), dict[str, Steps[T]]()
 
     def turn(name: str) -> None:
         nonlocal width
         try:
             if name not in live:
-                live[name] = runs[name]()
+                live[name] = known[name]()
             for _ in range(STEPS):
                 next(live[name])
         except StopIteration as end:
@@ -76,7 +78,13 @@ def pack(
             live.pop(name, None)
             failed(name, error)
 
-    while waiting or live:
+    while waiting or live or more:
+        if more is not None and (room := width - len(waiting) - len(live)) > 0:
+            if (added := more(room)) is None:
+                more = None
+            else:
+                known.update(added)
+                waiting.extend(added)
         for name in list(live):
             turn(name)
         if waiting and len(live) < width:

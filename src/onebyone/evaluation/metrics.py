@@ -17,7 +17,7 @@ class Metrics:
 
     accuracy: float  # mean over the tasks, at the end
     forgetting: float | None  # mean over all tasks but the last: best accuracy before the end minus that at the end
-    anytime: tuple[float, ...]  # after each task: mean over the tasks met so far
+    anytime: tuple[float, ...]  # after each task: mean over the tasks seen so far
     average_anytime: float  # mean of that curve
     learning_accuracy: float | None  # mean of each task's accuracy right after it was learnt
     backward_transfer: float | None  # mean over all tasks but the last: accuracy at the end minus right after
@@ -49,15 +49,15 @@ def accuracy_matrix(
 
 
 def anytime(matrix: Sequence[Row], disjoint: bool = True) -> tuple[float, ...]:
-    """After each task: the mean accuracy over the tasks met so far."""
+    """After each task: the mean accuracy over the tasks seen so far."""
     return tuple(mean(row[: t + 1] if disjoint else row) for t, row in enumerate(matrix))
 
 
 def metrics(matrix: Sequence[Row], disjoint: bool = True) -> Metrics:
-    """Metrics of ``matrix[t][j]``: accuracy on task j after learning task t; None if no class of j was met by then.
+    """Metrics of ``matrix[t][j]``: accuracy on task j after learning task t; None if no class of j was seen by then.
 
     In a stream that is not ``disjoint`` classes arrive in several tasks: the anytime curve is over all groups of which
-    a class was met, and forgetting, learning accuracy and backward transfer, which compare with the moment at which a
+    a class was seen, and forgetting, learning accuracy and backward transfer, which compare with the moment at which a
     task was learnt, are not defined. With a single task, forgetting and backward transfer are not defined
     either (they are not zero).
 
@@ -73,7 +73,7 @@ def metrics(matrix: Sequence[Row], disjoint: bool = True) -> Metrics:
     rows = [[value for value in row if value is not None] for row in matrix]
     if not all(rows) or any(len(row) != tasks for row in (rows if disjoint else rows[-1:])):
         raise UsageError(
-            "an accuracy matrix has gaps; only what is not met yet in a stream of shared classes may be None"
+            "an accuracy matrix has gaps; only what is not seen yet in a stream of shared classes may be None"
         )
     final = rows[-1]
     curve = anytime(matrix, disjoint)

@@ -72,9 +72,7 @@ def evaluate_stream(
     knows = hasattr(clf, "classes_")  # what scikit-learn's classifiers have once they learnt something
     first = {} if classes is None else {"classes": np.asarray(classes)}
     for X, y in _chunks(stream, data):
-        if np.ndim(y) != 1 or len(y) == 0 or len(X) != len(y):
-            shapes = f"samples of shape {np.shape(X)} and labels of shape {np.shape(y)}"
-            raise UsageError(f"a chunk has {shapes}; give at least one sample, and one label for each")
+        _check_chunk(X, y)
         truth = np.asarray(y).tolist()
         started = time.perf_counter()
         answers = np.asarray(clf.predict(X)).tolist() if knows else [None] * len(truth)
@@ -108,6 +106,12 @@ def _chunks(stream: Iterable[tuple[Any, Any]] | Stream, data: Dataset | None) ->
     if isinstance(stream, Stream) and data is not None:
         return ((data.train_x[index].cpu().numpy(), data.train_y[index].cpu().numpy()) for index in stream)
     return iter(stream)  # type: ignore[arg-type]  # checked above
+
+
+def _check_chunk(X: Any, y: Any) -> None:
+    if np.ndim(y) != 1 or len(y) == 0 or len(X) != len(y):
+        shapes = f"samples of shape {np.shape(X)} and labels of shape {np.shape(y)}"
+        raise UsageError(f"a chunk has {shapes}; give at least one sample, and one label for each")
 
 
 def _by_class(labels: list[Hashable], right: list[bool]) -> dict[Hashable, float]:

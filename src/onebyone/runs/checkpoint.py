@@ -1,4 +1,4 @@
-"""Checkpoints: a learner's whole state and the run's progress in one file, without pickle."""
+"""Checkpoints: a learner's complete state and the run's progress in one file, without pickle."""
 
 from __future__ import annotations
 

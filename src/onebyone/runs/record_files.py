@@ -22,8 +22,9 @@ from onebyone.runs.results import Record
 
 SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
 DIGITS = 5  # of an accuracy: more than any test set can resolve
-PROTOCOLS = {"paper": "separate", "joint": "joint"}  # and how samples pass the network in each
-BOTH = "both"  # the protocol of a run that has only incoming samples to pass
+PROTOCOLS = ("separate", "joint")  # how incoming and replayed samples pass the network
+OLD_NAMES = {"paper": "separate"}  # of protocols, in commands and files of version 0.1.0
+BOTH = "both"  # the protocol of a run without replayed samples
 COLUMNS = (
     "protocol",
     "dataset",
@@ -44,9 +45,9 @@ Entries = Mapping[str, Mapping[str, Any]]
 
 
 def protocol(config: Mapping[str, Any]) -> str:
-    """The protocol of a run, by how its samples pass the network."""
+    """The protocol of a run: how its samples pass the network."""
     passes = config["options"].get("passes")
-    return next((name for name, how in PROTOCOLS.items() if how == passes), BOTH)
+    return passes if passes in PROTOCOLS else BOTH
 
 
 def default_options(method: str) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -37,6 +39,11 @@ class Value:
     def percent(self) -> Value:
         """Fractions as per cent."""
         return Value(100 * self.mean, 100 * self.std, self.runs)
+
+    @property
+    def standard_error(self) -> float:
+        """Of the mean: n - 1, because the standard deviation has n as its divisor. 0 for a single run."""
+        return self.std / math.sqrt(self.runs - 1) if self.runs > 1 else 0.0
 
     def text(self, form: str) -> str:
         """Mean ± standard deviation, each in this format; the mean alone if there is only one run."""
@@ -169,6 +176,19 @@ class Results:
 _MISSING = object()
 
 
+def finished_runs(folder: Path) -> list[Result]:
+    """The results of all run folders below this one. Damaged files are skipped, with one warning that names them."""
+    results, damaged = [], []
+    for path in sorted(folder.rglob(RESULT)):
+        try:
+            results.append(Result.read(path))
+        except UsageError as error:
+            damaged.append(str(error))
+    if damaged:
+        warnings.warn(f"{len(damaged)} damaged {RESULT} skipped: {' | '.join(damaged)}", stacklevel=3)
+    return results
+
+
 def read_results(path: str | Path) -> Results:
     """Read the results of runs, one record per run.
 
@@ -176,8 +196,8 @@ def read_results(path: str | Path) -> Results:
     ----------
     path
         A folder with run folders anywhere below it, a folder with CSV files such as ``results/``, or one such CSV
-        file. Runs without a result are left out. A run that is found twice counts once. In a folder, CSV files of
-        other programs are ignored.
+        file. Runs without a result are left out, and those whose result is damaged with a warning. A run that is
+        found twice counts once. In a folder, CSV files of other programs are ignored.
 
     Returns
     -------
@@ -187,7 +207,7 @@ def read_results(path: str | Path) -> Results:
     Raises
     ------
     UsageError
-        There is no result at this path, or a file is damaged.
+        There is no result at this path, or a CSV file or the file given is damaged.
 
     Examples
     --------
@@ -210,8 +230,10 @@ def read_results(path: str | Path) -> Results:
     if path.is_file():
         return Results(tuple(record_files.read([path])))
     recorded = record_files.read(file for file in sorted(path.glob("*.csv")) if record_files.is_record(file))
-    finished = Results.from_runs(Result.read(file) for file in sorted(path.rglob(RESULT)))
+    finished = Results.from_runs(finished_runs(path))
     found = {short_hash(row.config): row for row in (*recorded, *finished)}  # a run folder has more numbers
     if not found:
-        raise UsageError(f"there is no {RESULT} below {path}, and no CSV file of results in it; give a folder of runs")
+        raise UsageError(
+            f"there is no readable {RESULT} below {path}, and no CSV file of results; give a folder of runs"
+        )
     return Results(tuple(found.values()))

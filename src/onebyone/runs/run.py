@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from torch.nn.utils import get_total_norm
 
 from onebyone import engine, streams
 from onebyone.data import Dataset, load
-from onebyone.engine import NotNow, choose_device, environment, measure_cost, milestone, torch_settings
+from onebyone.engine import NotNow, choose_device, completion, environment, measure_cost, torch_settings
 from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, metrics, right_answers
@@ -27,6 +28,7 @@ from onebyone.runs.checkpoint import Progress
 from onebyone.runs.config import RunConfig
 from onebyone.runs.files import forget_error, sole_use
 from onebyone.runs.folder import CONFIG
+from onebyone.runs.listener import Listener
 
 CHECKPOINT = "checkpoint.safetensors"
 RESULT = "result.json"
@@ -34,22 +36,6 @@ CURVE = "curve.csv"
 # Steps between two checkpoints, so that a crash costs a minute at most. On a GPU one takes as long as a hundred steps.
 CPU_STEPS, GPU_STEPS = 500, 5000
 T = TypeVar("T")
-
-
-class Listener:
-    """Called by a run about its progress; a progress bar overrides these methods."""
-
-    def reading(self, what: str, done: int, total: int | None) -> None:
-        """The data are being downloaded or read; ``total`` is None if it is not known."""
-
-    def started(self, title: str, samples: int, done: int, tasks: int) -> None:
-        """The stream has ``samples`` samples; ``done`` of them were learnt before, if the run is resumed."""
-
-    def stepped(self, task: int, samples: int) -> None:
-        """A step on ``samples`` samples has been done in this task, counted from 0."""
-
-    def evaluated(self, task: int, accuracy: float) -> None:
-        """The accuracy over the classes seen up to the end of this task."""
 
 
 class Interrupted(Exception):
@@ -125,6 +111,7 @@ class Run:
         every = checkpoint_every or (CPU_STEPS if self.learner.device.type == "cpu" else GPU_STEPS)
         batches = [task.batches(self.stream.batch_size) for task in self.stream.tasks]
         done = sum(len(index) for index in list(self.stream)[: self.progress.steps])
+        listener.configured(self.config, list(accumulate(len(task.indices) for task in self.stream.tasks)))
         title = f"{self.config['method']} on {self.config['dataset']}"
         listener.started(title, self.stream.samples, done, len(batches))
         self.clock = time.perf_counter()
@@ -136,13 +123,15 @@ class Run:
                 if self.progress.steps % every == 0 or stopped.is_set():
                     self.save()
                 if stopped.is_set():
-                    raise Interrupted(f"stopped after {self.progress.steps} steps; the same command goes on from there")
+                    raise Interrupted(f"stopped after {self.progress.steps} steps; the same command resumes from there")
                 yield
             first_step += len(steps)
             if len(self.progress.right) == task:
                 yield from self.evaluate()
                 listener.evaluated(task, anytime(self.matrix(), self.stream.disjoint)[-1])
-        return self.finish()
+        result = self.finish()
+        listener.finished(result)
+        return result
 
     def step(self, index: torch.Tensor) -> None:
         if self.config["prequential"]:
@@ -166,7 +155,7 @@ class Run:
         right = right_answers(self.learner, self.data.test_x[asked], self.data.test_y[asked])
         finite = torch.isfinite(get_total_norm(self.learner.parameters()))
         found = torch.cat([right, finite.to(right)[None]]).to("cpu", non_blocking=right.is_cuda)
-        done = milestone(self.learner.device)
+        done = completion(self.learner.device)
         while not done():
             yield
         *answers, is_finite = found.tolist()
@@ -262,6 +251,9 @@ def run(
             return finish(steps_in_folder(config, learnt, folder, checkpoint_every, listener, stopped))
     except NotNow as busy:
         raise UsageError(f"{busy}; wait until it has finished, or choose another folder") from None
+    except BaseException:
+        listener.failed()
+        raise
 
 
 def at_least_one(**numbers: int | None) -> None:

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 import shutil
-import sys
-import threading
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from onebyone.engine import choose_device, more_queues, pack, torch_settings
-from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.files import atomic_write
 from onebyone.methods import find
 from onebyone.runs.config import RunConfig
+from onebyone.runs.executors import Assignment, Executor, Failed, Status, executor_named
 from onebyone.runs.files import forget_error
 from onebyone.runs.folder import CONFIG
 from onebyone.runs.grid import plan
-from onebyone.runs.job import Ended, Failed, LoadData, Progressed, Setup, Status, StatusListener, one_line
+from onebyone.runs.job import LoadData, Setup
 from onebyone.runs.run import CURVE, RESULT, Interrupted, at_least_one, remove_leftovers, stop_signal
-from onebyone.runs.workers import available_cores, run_in_processes
-
-PACK_WIDTH = 16  # runs at once on a GPU
 
 
 class SweepListener:
@@ -45,6 +39,9 @@ class SweepListener:
     def stopping(self) -> None:
         """The user has asked to stop, and the worker processes write checkpoints."""
 
+    def closed(self) -> None:
+        """The sweep has ended, with or without an error."""
+
 
 def sweep(
     configs: Iterable[RunConfig],
@@ -55,6 +52,7 @@ def sweep(
     device: str = "auto",
     jobs: int | None = None,
     checkpoint_every: int | None = None,
+    executor: str | Executor = "local",
     listener: SweepListener | None = None,
 ) -> dict[str, Result | Failed]:
     """Do all these runs, or resume them, each in its own folder under ``out``. Returns the outcomes by folder name.
@@ -62,6 +60,10 @@ def sweep(
     ``jobs`` is the number of runs at the same time: in this process on a GPU, in worker processes on a CPU. Workers
     import the script that calls this function, so the call has to be under ``if __name__ == "__main__":``. They also
     import the methods, which have to be registered in a module or file. ``device`` replaces that of the configurations.
+
+    ``executor`` says where: ``"local"``, ``"ray"`` or ``"slurm"``, or an object such as
+    ``onebyone.runs.executors.RayExecutor(address="auto")``. On Ray, ``jobs`` is the number of runs at once on all CPUs
+    together, or on each GPU. The results have the same bits.
 
     Several processes may do the same sweep, for example one per GPU: they share the runs, and each of them returns all
     outcomes. Raises ``Interrupted`` after Ctrl-C.
@@ -74,59 +76,61 @@ def sweep(
     [1438]
     """
     at_least_one(checkpoint_every=checkpoint_every, jobs=jobs)
-    with more_queues():
-        chosen = choose_device(device)
-    runs = plan(configs, chosen.type)
+    chosen = executor_named(executor)
     listener = listener or SweepListener()
-    data_path = Path(data_dir) if data_dir is not None else None
-    sources = frozenset(find(config.method).learner.__module__ for config in runs.values())
-    setup = Setup(Path(out), data_path, str(chosen), checkpoint_every, sources, strict)
-    load_data = cache(partial(setup.load, progress=listener.reading))
-    found = _finished_runs(runs, setup.out, load_data)
-    outcomes: dict[str, Result | Failed] = {**found}
-    waiting = {name: config for name, config in runs.items() if name not in found}
-    listener.planned(list(waiting), found)
+    with chosen:
+        device = chosen.device(device)
+        runs = plan(configs, device.partition(":")[0])
+        setup = _setup(runs, chosen, Path(out), data_dir, device, checkpoint_every, strict)
+        kept: dict[Any, Any] = {}
+        found = _finished_runs(runs, setup.out, partial(setup.load, kept=kept, progress=listener.reading))
+        outcomes: dict[str, Result | Failed] = {**found}
+        waiting = {name: config for name, config in runs.items() if name not in found}
+        listener.planned(list(waiting), found)
 
-    def ended(name: str, outcome: Result | Failed) -> None:
-        outcomes[name] = outcome
-        listener.ended(name, outcome)
+        def ended(name: str, outcome: Result | Failed) -> None:
+            outcomes[name] = outcome
+            listener.ended(name, outcome)
 
-    if waiting and chosen.type == "cpu":
-        load_data.cache_clear()
-        # By the number of all runs, not of those left: the number of threads can change the last bits of a sum.
-        width = min(jobs or available_cores(), len(runs))
-        with stop_signal() as stopped:
-            run_in_processes(waiting, setup, width, stopped, listener.progressed, ended, listener.stopping)
-    elif waiting:  # the work is on the GPU; CPU threads would only wait for each other
-        with stop_signal() as stopped, torch_settings(flops=0):
-            run_in_pack(waiting, setup, load_data, jobs or PACK_WIDTH, stopped, listener.progressed, ended)
+        try:
+            if waiting:
+                with stop_signal() as stopped:
+                    chosen.execute(
+                        Assignment(
+                            setup,
+                            waiting,
+                            listener.progressed,
+                            ended,
+                            listener.stopping,
+                            stopped,
+                            jobs=jobs,
+                            total=len(runs),
+                            on_gpu=device != "cpu",
+                            kept=kept,
+                        )
+                    )
+        finally:
+            listener.closed()
     if len(outcomes) < len(runs):
         done = sum(isinstance(outcome, Result) for outcome in outcomes.values())
-        raise Interrupted(f"stopped with {done} of {len(runs)} runs finished; the same command goes on from there")
+        raise Interrupted(f"stopped with {done} of {len(runs)} runs finished; the same command resumes from there")
     return {name: outcomes[name] for name in runs}
 
 
-def run_in_pack(
+def _setup(
     runs: Mapping[str, RunConfig],
-    setup: Setup,
-    load_data: LoadData,
-    width: int,
-    stopped: threading.Event,
-    progressed: Progressed,
-    ended: Ended,
-) -> None:
-    """Do the runs in this process, ``width`` at a time, on data that are on the device once."""
-
-    def failed(name: str, error: Exception) -> None:
-        if not isinstance(error, Interrupted):
-            ended(name, Failed(one_line(error)))
-
-    def start(name: str, config: RunConfig) -> Steps[Result]:
-        return setup.steps(name, config, load_data, StatusListener(partial(progressed, name)), stopped)
-
-    say = partial(print, file=sys.stderr)  # standard output is for results
-    begin = {name: partial(start, name, config) for name, config in runs.items()}
-    pack(begin, width, done=ended, failed=failed, say=say)
+    executor: Executor,
+    out: Path,
+    data_dir: str | Path | None,
+    device: str,
+    checkpoint_every: int | None,
+    strict: bool,
+) -> Setup:
+    data_path = Path(data_dir) if data_dir is not None else None
+    if not executor.shares_paths:
+        out, data_path = out.absolute(), data_path.absolute() if data_path is not None else None
+    sources = frozenset(find(config.method).learner.__module__ for config in runs.values())
+    return Setup(out, data_path, device, checkpoint_every, sources, strict)
 
 
 def _finished_runs(runs: Mapping[str, RunConfig], out: Path, load_data: LoadData) -> dict[str, Result]:

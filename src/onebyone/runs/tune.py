@@ -12,14 +12,13 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from onebyone.engine import choose_device, more_queues
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
 from onebyone.files import atomic_write
 from onebyone.methods import find
 from onebyone.runs.config import RunConfig, folder_name
+from onebyone.runs.executors import Executor, Failed, executor_named
 from onebyone.runs.grid import combinations, read_yaml
-from onebyone.runs.job import Failed
 from onebyone.runs.results import summarize
 from onebyone.runs.sweep import SweepListener, sweep
 from onebyone.runs.winners import Winner, write_winners
@@ -58,16 +57,18 @@ def tune(
     data_dir: Path | None = None,
     device: str = "auto",
     jobs: int | None = None,
+    executor: str | Executor = "local",
     listener: SweepListener | None = None,
 ) -> Tuning:
     """Try all settings of some methods (see :func:`tuning_runs`); run folders are in ``out``, rows in ``record``."""
     for path in record.glob("*.csv"):
         read_record(path)  # refuses a damaged record before anything is run
     configs = tuning_runs(dataset, methods, classes_per_task, grid)
-    with more_queues():
-        device_type = choose_device(device).type
-    tried = {folder_name(config.resolved(device_type, data="")): config for config in configs}
-    outcomes = sweep(configs, out, data_dir=data_dir, device=device, jobs=jobs, listener=listener)
+    with executor_named(executor) as chosen:
+        device = chosen.device(device)
+        kind = device.partition(":")[0]
+        tried = {folder_name(config.resolved(kind, data="")): config for config in configs}
+        outcomes = sweep(configs, out, data_dir=data_dir, device=device, jobs=jobs, executor=chosen, listener=listener)
     rows = tuning_rows(tried, outcomes)
     path = record / f"{dataset}.csv"
     if path.exists():  # rows of other methods stay

@@ -54,12 +54,7 @@ class ReturningOptions(StreamOptions):
 
 
 @register("class-incremental", StreamOptions)
-def class_incremental(
-    y: Tensor,
-    num_classes: int,
-    classes_per_task: int = 1,
-    **common: Unpack[Common],
-) -> Stream:
+def class_incremental(y: Tensor, num_classes: int, classes_per_task: int = 1, **common: Unpack[Common]) -> Stream:
     """Classes one after another, in disjoint tasks.
 
     A task has ``classes_per_task`` classes (the last may have fewer), its samples shuffled. Classes come in label
@@ -154,12 +149,7 @@ def returning(
 
 
 @register("iid", StreamOptions)
-def iid(
-    y: Tensor,
-    num_classes: int,
-    classes_per_task: int = 1,
-    **common: Unpack[Common],
-) -> Stream:
+def iid(y: Tensor, num_classes: int, classes_per_task: int = 1, **common: Unpack[Common]) -> Stream:
     """All classes shuffled together.
 
     There are as many parts of equal length as the incremental stream has tasks.

@@ -1,0 +1,113 @@
+"""Sweeps by submitit: with its local executor, and with a fake sbatch on the path."""
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from onebyone import UsageError
+from onebyone.evaluation import Result
+from onebyone.runs.executors import Failed, SlurmExecutor, Status
+from onebyone.runs.grid import expand, plan
+from onebyone.runs.sweep import SweepListener, sweep
+from run_folders import GRID, check_results, numbers, steps
+
+SWEEP = """
+import sys
+from onebyone.runs.executors import SlurmExecutor
+from onebyone.runs.grid import expand
+from onebyone.runs.sweep import sweep
+from run_folders import GRID
+
+if __name__ == "__main__":
+    sweep(expand(GRID)[::2], sys.argv[1], device="cpu", jobs=2, checkpoint_every=5, executor=SlurmExecutor("local"))
+"""
+
+
+def test_without_a_cluster_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", object())
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UsageError, match="there is no srun here"):
+        sweep(expand(GRID), tmp_path / "out", executor="slurm")
+
+
+@pytest.mark.slow
+def test_a_killed_driver_and_its_jobs(tmp_path: Path, undisturbed: Mapping[str, Any]) -> None:
+    """With submitit's local executor: jobs outlive the driver, and the next driver takes over what they have done."""
+    runs = [tmp_path / name for name in plan(expand(GRID)[::2], "cpu")]
+
+    def progress() -> int:
+        return sum(121 if (run / "result.json").exists() else steps(run) for run in runs)
+
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)])
+    environment = os.environ | {"PYTHONPATH": path}
+    words = [sys.executable, "-c", SWEEP, str(tmp_path)]
+    with subprocess.Popen(words, env=environment, start_new_session=True) as process:
+        deadline = time.monotonic() + 100
+        while progress() < 20:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.kill()
+    before = progress()
+    subprocess.run(words, env=environment, check=True, timeout=200)
+    assert progress() == 2 * 121 > before
+    check_results(tmp_path, {run.name: undisturbed[run.name] for run in runs})
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The commands of a cluster on the path; gives the folder of what is known about its jobs."""
+    commands, known = tmp_path / "bin", tmp_path / "slurm"
+    for folder in (commands, known):
+        folder.mkdir()
+    text = (Path(__file__).parent / "fake_slurm.py").read_text()
+    for name in ("sbatch", "srun", "scontrol", "scancel"):
+        (commands / name).write_text(f"#!{sys.executable}\n{text}")
+        (commands / name).chmod(stat.S_IRWXU)
+    monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setenv("FAKE_SLURM", str(known))
+    return known
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")  # those of submitit
+def test_an_array_of_jobs_one_of_which_is_preempted(
+    slurm: Path, tmp_path: Path, undisturbed: Mapping[str, Any]
+) -> None:
+    preempted: list[str] = []
+    nodes: set[str] = set()
+    ends: list[str] = []
+
+    class Preempt(SweepListener):
+        def progressed(self, name: str, status: Status) -> None:
+            nodes.add(status.node)
+            if status.done > 100 and not preempted:
+                preempted.append(name)
+                job = list(undisturbed).index(name)
+                # To the process of submitit only: bash, its parent, would end.
+                (child,) = subprocess.run(
+                    ["pgrep", "-P", (slurm / f"100_{job}.pid").read_text()], capture_output=True, text=True
+                ).stdout.split()
+                os.kill(int(child), signal.SIGUSR2)
+
+        def ended(self, name: str, outcome: Result | Failed) -> None:
+            ends.append(name)
+
+    out = tmp_path / "out"
+    executor = SlurmExecutor(timeout_min=10, slurm_partition="test")
+    done = sweep(expand(GRID), out, device="cpu", checkpoint_every=1000, executor=executor, listener=Preempt())
+    assert {name: numbers(one) for name, one in done.items() if isinstance(one, Result)} == dict(undisturbed)
+    check_results(out, undisturbed)
+    assert (slurm / "100.array").read_text() == "4"  # one array, and nothing was submitted again
+    assert not (slurm / "101.array").exists()
+    assert len(list(slurm.glob("*.requeued"))) == len(preempted) == 1
+    assert nodes == {os.uname().nodename}
+    assert sorted(ends) == sorted(undisturbed)
