@@ -1,0 +1,143 @@
+"""A client of ``onebyone serve``, with nothing but the standard library.
+
+>>> client = Client("http://127.0.0.1:8000")
+>>> client.learn([[0.1, 0.2], [0.9, 0.8]], ["low", "high"])  # doctest: +SKIP
+>>> client.predict([[0.2, 0.1]])[0]["label"]  # doctest: +SKIP
+'low'
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterable, Sequence
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.parse import quote
+from urllib.request import ProxyHandler, Request, build_opener
+
+from onebyone.errors import UsageError
+
+
+class ServerError(UsageError):
+    """What the server answered instead of a result. ``status`` is the code of HTTP, or 0 if there is no server."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Client:
+    """Teaches and asks a server.
+
+    Samples are image files (paths), encoded images (bytes), or vectors (lists of numbers or arrays).
+
+    Parameters
+    ----------
+    address
+        The address of the server, such as ``http://127.0.0.1:8000``.
+    token
+        The token of the server, if it needs one.
+    timeout
+        Seconds to wait for an answer.
+    """
+
+    def __init__(self, address: str, token: str | None = None, timeout: float = 60.0) -> None:
+        self.address, self.token, self.timeout = address.rstrip("/"), token, timeout
+        self._opener = build_opener(ProxyHandler({}))  # the address is meant as it is
+        self._after = 0  # last operation of this client, which its predictions take into account
+
+    def learn(self, samples: Iterable[Any], labels: Sequence[str]) -> dict[str, Any]:
+        """Learn samples. When this returns, they survive a crash of the server."""
+        return self._changed("learn", *encoded(samples, labels))
+
+    def predict(self, samples: Iterable[Any]) -> list[dict[str, Any]]:
+        """For each sample ``label`` (None if it is like nothing learnt), ``unknown`` and ``probabilities``."""
+        answer = json.loads(self._call(f"predict?after={self._after}", *encoded(samples)))
+        found: list[dict[str, Any]] = answer["predictions"]
+        return found
+
+    def forget(self, samples: Iterable[Any], labels: Sequence[str]) -> dict[str, Any]:
+        return self._changed("forget", *encoded(samples, labels))
+
+    def undo(self) -> dict[str, Any]:
+        """Forget exactly the samples of the last call of ``learn``, by any client."""
+        return self._changed("undo")
+
+    def forget_class(self, label: str) -> dict[str, Any]:
+        return self._changed("forget-class", *as_json({"label": label}))
+
+    def rename(self, label: str, new_label: str) -> dict[str, Any]:
+        return self._changed("rename", *as_json({"label": label, "new_label": new_label}))
+
+    def classes(self) -> dict[str, int]:
+        """The number of samples of each class."""
+        return {each["label"]: each["samples"] for each in self._json("classes")["classes"]}
+
+    def report(self) -> dict[str, Any]:
+        return self._json("report")
+
+    def download(self, path: str | Path) -> None:
+        """Write the classifier to a file, for ``OnlineClassifier.load``."""
+        Path(path).write_bytes(self._call("model"))
+
+    def merge(self, path: str | Path) -> dict[str, Any]:
+        """Add what a saved classifier has learnt."""
+        return self._changed("merge", Path(path).read_bytes(), "application/octet-stream")
+
+    def health(self) -> dict[str, Any]:
+        return self._json("health")
+
+    def _changed(self, name: str, body: bytes = b"", kind: str = "application/json") -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._call(name, body, kind))
+        self._after = found["sequence"]
+        return found
+
+    def _json(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._call(name))
+        return found
+
+    def _call(self, name: str, body: bytes | None = None, kind: str = "") -> bytes:
+        headers = {"Content-Type": kind} if body is not None else {}
+        headers |= {"Authorization": f"Bearer {self.token}"} if self.token else {}
+        request = Request(f"{self.address}/v1/{quote(name, safe='?=&')}", body, headers)
+        try:
+            with self._opener.open(request, timeout=self.timeout) as answer:
+                content: bytes = answer.read()
+                return content
+        except HTTPError as error:
+            with error:
+                try:
+                    sentence = json.loads(error.read())["error"]
+                except (ValueError, KeyError, TypeError):
+                    sentence = str(error)
+            raise ServerError(error.code, sentence) from None
+        except (URLError, OSError, HTTPException) as error:
+            reason = getattr(error, "reason", error)
+            if isinstance(reason, (BrokenPipeError, ConnectionResetError)):
+                sentence = (
+                    "the server closed the connection, perhaps because the request is too large; send fewer samples"
+                )
+                raise ServerError(0, sentence) from None
+            raise ServerError(0, f"{self.address} does not answer ({reason}); start it with: onebyone serve") from None
+
+
+def as_json(content: dict[str, Any]) -> tuple[bytes, str]:
+    return json.dumps(content).encode(), "application/json"
+
+
+def encoded(samples: Iterable[Any], labels: Sequence[str] | None = None) -> tuple[bytes, str]:
+    """Samples as the API takes them, and the type of that: images as a form, or vectors as JSON."""
+    samples = [Path(sample).read_bytes() if isinstance(sample, (str, Path)) else sample for sample in samples]
+    if not samples or not all(isinstance(sample, bytes) for sample in samples):
+        vectors = [[float(value) for value in sample] for sample in samples]
+        return as_json({"vectors": vectors} | ({} if labels is None else {"labels": list(labels)}))
+    if labels is not None and len(labels) != len(samples):
+        raise UsageError(f"there are {len(samples)} samples and {len(labels)} labels; give one label per sample")
+    boundary = secrets.token_hex(16)
+    parts = [("image", sample) for sample in samples] + [("label", label.encode()) for label in labels or ()]
+    head = f'--{boundary}\r\nContent-Disposition: form-data; name="%s"\r\n\r\n'
+    body = b"".join((head % name).encode() + content + b"\r\n" for name, content in parts)
+    return body + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"

@@ -1,0 +1,1 @@
+"""A classifier behind HTTP, and a page to teach it."""
