@@ -43,14 +43,14 @@ def test_cells_as_printed(cell: tuple[str, str, int, str], mean: float, std: flo
     assert printed(*cell) == Value(mean, std, 5)
 
 
-def test_what_is_not_printed() -> None:
+def test_numbers_that_the_paper_does_not_print() -> None:
     assert printed("table1", "er-aml", 20, "accuracy") is None
     assert printed("table1", "ccp", 5, "forgetting") is None
     assert printed("figure1", "ccp", 100, "accuracy") is None
 
 
-def test_methods_are_ours_and_quick_parts_are_others() -> None:
-    assert set(methods_of(2)) == set(methods()) - {"replay", "patch-lda", "hybrid"}  # which are not in the paper
+def test_methods_of_the_tables_are_registered_and_quick_parts_have_their_own_names() -> None:
+    assert set(methods_of(2)) == set(methods()) - {"replay", "patch-lda", "lda", "hybrid"}  # which are not in the paper
     assert set(methods_of(2)) - set(methods_of(1)) == {"er-aml", "er-ace"}
     for part, small in zip(PARTS, quick(PARTS), strict=True):
         assert small.is_quick

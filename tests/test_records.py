@@ -13,7 +13,7 @@ from onebyone import UsageError
 from onebyone.evaluation import Result
 from onebyone.files import atomic_write
 from onebyone.paper.printed import FURTHER, PARTS, quick
-from onebyone.paper.records import Records, cell_name, from_results, keep, read, write
+from onebyone.paper.records import CellKey, Records, from_results, keep, read, write
 from onebyone.runs import RunConfig, record_files
 from onebyone.runs.config import short_hash
 from onebyone.runs.files import sole_use
@@ -31,7 +31,7 @@ def files(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_records_come_back_as_they_were_written(tmp_path: Path) -> None:
+def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
     made = from_results(results(PARTS[:2]), PARTS)
     assert len(made.rows) == 2 * (2 + 2 * 4 * 6) + 2 * (2 + 2 * 4 * 8)  # seeds x (no memory + protocols x M x methods)
     write(made, tmp_path, PARTS)
@@ -49,7 +49,7 @@ def test_records_grow_run_by_run_in_any_order(order: Sequence[int], cut: int) ->
     grown = from_results(first, TABLE1).merged(from_results(second, TABLE1))
     assert grown == from_results(some, TABLE1)
     assert [(protocol(row.config), row.config["seed"]) for row in grown] == [
-        (p, s) for p in ("joint", "paper") for s in range(4)
+        (p, s) for p in ("joint", "separate") for s in range(4)
     ]
 
 
@@ -63,19 +63,19 @@ def test_a_value_is_the_mean_over_the_seeds_of_one_protocol() -> None:
         ],
         TABLE1,
     )
-    found = made.value("paper", "cifar10", "er", 1, 20, "accuracy")
+    found = made.value(CellKey("separate", "cifar10", "er", 1, 20), "accuracy")
     assert found is not None
     assert (round(found.mean, 3), round(found.std, 3), found.runs) == (30.0, 21.602, 3)
-    assert made.value("joint", "cifar10", "er", 1, 20, "accuracy") == Value(90.0, 0.0, 1)
-    forgetting = made.value("paper", "cifar10", "er", 1, 20, "forgetting")
+    assert made.value(CellKey("joint", "cifar10", "er", 1, 20), "accuracy") == Value(90.0, 0.0, 1)
+    forgetting = made.value(CellKey("separate", "cifar10", "er", 1, 20), "forgetting")
     assert forgetting is not None
     assert round(forgetting.mean, 3) == 30.0
-    assert made.value("paper", "cifar10", "er", 1, 50, "accuracy") is None
-    assert made.value("paper", "cifar10", "er", 2, 20, "accuracy") is None
-    for name in ("paper", "joint"):  # a run without a memory serves all
-        assert made.value(name, "cifar10", "finetune", 1, 100, "accuracy") == Value(10.0, 0.0, 1)
-        assert made.value(name, "cifar10", "iid", 1, 5, "forgetting") is None
-    growth = made.value("paper", "cifar10", "finetune", 1, 5, "growth")
+    assert made.value(CellKey("separate", "cifar10", "er", 1, 50), "accuracy") is None
+    assert made.value(CellKey("separate", "cifar10", "er", 2, 20), "accuracy") is None
+    for name in ("separate", "joint"):  # a run without a memory counts for every M
+        assert made.value(CellKey(name, "cifar10", "finetune", 1, 100), "accuracy") == Value(10.0, 0.0, 1)
+        assert made.value(CellKey(name, "cifar10", "iid", 1, 5), "forgetting") is None
+    growth = made.value(CellKey("separate", "cifar10", "finetune", 1, 5), "growth")
     assert growth is not None
     assert growth.mean < 0
 
@@ -91,16 +91,17 @@ def test_a_cell_never_holds_two_settings() -> None:
         from_results(two, TABLE1)
 
 
-def test_what_is_replaced_on_record_is_told(tmp_path: Path) -> None:
+def test_replaced_records_are_returned(tmp_path: Path) -> None:
     def put(*made: Result) -> list[tuple[str, float | None]]:
         return [
-            (cell_name(row), row.metrics["accuracy"]) for row in keep(from_results(made, PARTS), tmp_path, PARTS)[1]
+            (str(CellKey.of(row.config)), row.metrics["accuracy"])
+            for row in keep(from_results(made, PARTS), tmp_path, PARTS)[1]
         ]
 
     first = [result(config(seed), 0.2) for seed in range(3)]
     assert put(*first) == []
     assert put(result(config(3), 0.2), first[0]) == []
-    assert put(result(config(1), 0.3)) == [("er on cifar10 (S = 1, M = 20)", 0.2)]  # the same run went otherwise
+    assert put(result(config(1), 0.3)) == [("er on cifar10 (S = 1, M = 20)", 0.2)]  # the same run with another result
     other_settings = result(config(0, options={"learning_rate": 0.01}), 0.2)
     assert [accuracy for _, accuracy in put(other_settings)] == [0.2, 0.3, 0.2, 0.2]
     assert len(read(tmp_path, PARTS).rows) == 1
@@ -108,7 +109,7 @@ def test_what_is_replaced_on_record_is_told(tmp_path: Path) -> None:
     assert put(result(config(0, method="iid"), 0.6)) == [("iid on cifar10 (S = 1)", 0.5)]
 
 
-def test_records_wait_for_who_writes_them(tmp_path: Path) -> None:
+def test_records_are_written_by_one_process_at_a_time(tmp_path: Path) -> None:
     made = [from_results([result(config(seed), 0.2)], PARTS) for seed in range(2)]
     with sole_use(tmp_path):
         other = Thread(target=keep, args=(made[0], tmp_path, PARTS))
@@ -138,7 +139,7 @@ def test_only_runs_of_the_paper_are_recorded(other: dict[str, object]) -> None:
     assert from_results([result(config(**other), 0.2)], (*PARTS[:2], FURTHER[0])) == Records()
 
 
-def test_what_the_paper_calls_inapplicable_is_recorded_beyond_it() -> None:
+def test_methods_the_paper_calls_inapplicable_are_recorded_beyond_it() -> None:
     runs = [result(config(method="er-aml", options={"passes": passes}), 0.2) for passes in ("separate", "joint")]
     assert from_results(runs, PARTS) == Records()
     assert [(row.config["method"], protocol(row.config)) for row in from_results(runs, FURTHER)] == [
@@ -146,14 +147,14 @@ def test_what_the_paper_calls_inapplicable_is_recorded_beyond_it() -> None:
     ]
 
 
-def test_a_method_of_ones_own_is_none_of_the_paper() -> None:
-    """It is not even known where records are made: its file was named on the command line of the run."""
+def test_a_user_method_is_not_part_of_the_paper() -> None:
+    """It is not registered where records are read: its file was named on the command line of the run."""
     run = result(config(), 0.2)
     own = replace(run, config=run.config | {"method": "mine.py:own"})
     assert from_results([own, run], TABLE1) == from_results([run], TABLE1)
 
 
-def test_what_is_on_record_is_known_again(tmp_path: Path) -> None:
+def test_recorded_runs_are_recognised(tmp_path: Path) -> None:
     write(from_results([result(config(1), 0.2), result(config(2, method="iid"), 0.2)], PARTS), tmp_path, PARTS)
     known = read(tmp_path, PARTS)
     assert known.holds(config(1))
@@ -165,7 +166,7 @@ def test_what_is_on_record_is_known_again(tmp_path: Path) -> None:
     assert not known.holds(config(1, memory_per_class=5))
 
 
-def test_another_machine_is_no_other_setting() -> None:
+def test_the_machine_is_not_part_of_the_settings() -> None:
     first = result(config(0), 0.2)
     second = replace(result(config(1), 0.2), config=config(1).resolved("cuda", "11111111"))
     made = from_results([first], TABLE1).merged(from_results([second], TABLE1))
@@ -173,7 +174,7 @@ def test_another_machine_is_no_other_setting() -> None:
     assert {found["type"] for found, _ in made.environments.values()} == {"cpu", "cuda"}
 
 
-def test_to_predict_what_is_to_be_learnt_is_no_other_setting() -> None:
+def test_prequential_is_not_part_of_the_settings() -> None:
     usual, with_it = (result(config(seed, prequential=bool(seed)), 0.2) for seed in range(2))
     made = from_results([usual], TABLE1).merged(from_results([with_it], TABLE1))
     assert [row.config["seed"] for row in made] == [0, 1]
@@ -193,7 +194,7 @@ def test_every_number_can_be_traced() -> None:
     ]
 
 
-def test_quick_runs_and_real_ones_lie_side_by_side(tmp_path: Path) -> None:
+def test_quick_and_full_runs_have_separate_files(tmp_path: Path) -> None:
     everything = (*PARTS, *quick(PARTS))
     both = from_results([result(config(), 0.2), result(config(dataset="cifar10-quick"), 0.9)], everything)
     write(both, tmp_path, everything)
@@ -202,7 +203,7 @@ def test_quick_runs_and_real_ones_lie_side_by_side(tmp_path: Path) -> None:
     assert [row.metrics["accuracy"] for row in both.of(PARTS)] == [0.2]
 
 
-def test_nothing_there_is_no_records(tmp_path: Path) -> None:
+def test_a_missing_folder_has_no_records(tmp_path: Path) -> None:
     assert read(tmp_path, PARTS) == Records()
     assert read(tmp_path / "nowhere", PARTS) == Records()
     write(Records(), tmp_path, PARTS)
@@ -210,7 +211,7 @@ def test_nothing_there_is_no_records(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("writes", range(6))
-def test_wherever_writing_is_stopped_the_records_can_be_read(
+def test_records_can_be_read_after_writing_stops_anywhere(
     writes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each row is the old one or the new one."""
@@ -238,7 +239,7 @@ def test_wherever_writing_is_stopped_the_records_can_be_read(
     monkeypatch.undo()
     write(found.merged(new), tmp_path, PARTS)
     assert read(tmp_path, PARTS) == new
-    assert (tmp_path / "settings.json").read_text().count("learning_rate") == 2  # and no more is there
+    assert (tmp_path / "settings.json").read_text().count("learning_rate") == 2  # and nothing else is there
 
 
 @pytest.mark.parametrize(
@@ -259,8 +260,8 @@ def test_damaged_records_are_refused(name: str, text: str, tmp_path: Path) -> No
         read(tmp_path, PARTS)
 
 
-def test_the_first_runs_can_still_be_read() -> None:
-    """They were written before results said what they were made with."""
+def test_the_oldest_results_can_be_read() -> None:
+    """They were written before results had an environment."""
     found = [Result.read(path) for path in sorted(Path(__file__).parent.parent.glob("results/first-runs/*.json"))]
     assert len(found) == 6
     made = from_results(found, PARTS)

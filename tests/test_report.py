@@ -1,42 +1,31 @@
 """The page, the figures and the text, from made-up records."""
 
 import json
-import re
-import shutil
-import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import combinations
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 from PIL import Image
 
-from made_up import results
+from made_up import made_study, result, results
 from onebyone import UsageError
-from onebyone.paper.figures import COLOURS, KINDS, MARKS, Heat, Panel, Scenario, against_bytes, scenarios
+from onebyone.paper import ablation
+from onebyone.paper.figures import KINDS, OWN_STYLES, STYLES, Heat, Panel, Scenario, against_bytes, scenarios
 from onebyone.paper.interactive import SYMBOLS, chart
 from onebyone.paper.pictures import save
 from onebyone.paper.printed import PARTS, TITLES, methods_of, quick
-from onebyone.paper.records import Records, from_results, read, write
+from onebyone.paper.records import CellKey, Records, from_results, read, write
 from onebyone.paper.report import SECTIONS, html, markdown, publish
+from onebyone.paper.reproduce import protocols_of
 from onebyone.paper.study import FIGURES, Study, read_tried
-
-BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+from onebyone.runs import RunConfig
 
 
 @pytest.fixture(scope="module")
 def study() -> Study:
-    """The paper's own numbers but for CCP, which misses; joint has no run of MIR; CIFAR-100 at M = 100 only."""
-    made = results(PARTS[:3], ccp=-9)
-    some = [r for r in made if (r.config["method"], r.config["options"].get("passes")) != ("mir", "joint")]
-    tried = [
-        {"method": "ccp", "memory_per_class": [50, 100], "protocol": "paper", "tried": "a longer <sweep> & more"},
-        {"method": "ccp", "tried": "the whole table"},
-    ]
-    return Study(from_results(some, PARTS), PARTS, ("paper", "joint"), "onebyone reproduce all --seeds 2", tried)
+    return made_study()
 
 
 class Page(HTMLParser):
@@ -68,7 +57,7 @@ class Page(HTMLParser):
         return [found for kind, found in self.found if kind == tag and names.items() <= found.items()]
 
 
-def test_the_page_holds_everything(study: Study) -> None:
+def test_the_page_has_all_parts(study: Study) -> None:
     text = html(study)
     page = Page(text)
     assert len(page.all("table", data_part="table1")) == len(page.all("table", data_part="table2")) == 4
@@ -86,18 +75,21 @@ def test_the_page_holds_everything(study: Study) -> None:
     assert not any("src" in script for script in page.all("script"))
 
 
-def test_cells_are_coloured_by_what_they_are(study: Study) -> None:
+def test_cells_are_coloured_by_their_verdict(study: Study) -> None:
     page = Page(html(study))
     cells = [str(cell["class"]) for cell in page.all("td") if cell.get("class")]
     counted = {verdict: cells.count(verdict) for verdict in ("better", "reproduced", "missed", "hole")}
-    ours = {v: sum(counts[v] for counts in study.tally.values()) for v in counted}
+    groups = [cells for table in study.tables for cells in table.distinct]
+    ours = {v: sum(len(cells) for cells in groups if cells[0].verdict == v) for v in counted}
     at_the_end = sum(cell.verdict == "hole" for table in study.ends for row in table.rows.values() for cell in row)
     # And the forgetting of MIR at M = 5, which is not printed.
     assert counted == ours | {"hole": ours["hole"] + 2 + at_the_end}
     assert ours == {"better": 0, "reproduced": 2 * 120 - 16 - 14, "missed": 16, "hole": 14}
+    repeated = 2 * 2 * (3 + 3 + 2)  # accuracy of iid and fine-tuning, forgetting of fine-tuning
+    assert sum(counts["reproduced"] for counts in study.tally.values()) == ours["reproduced"] - repeated
 
 
-def test_what_people_wrote_is_escaped(study: Study) -> None:
+def test_text_of_users_is_escaped(study: Study) -> None:
     assert "a longer &lt;sweep&gt; &amp; more" in html(study)
     assert "a longer <sweep> & more" in markdown(study)
 
@@ -105,27 +97,29 @@ def test_what_people_wrote_is_escaped(study: Study) -> None:
 def test_the_charts_in_the_page(study: Study) -> None:
     (charts,) = (json.loads(text) for text in Page(html(study)).scripts if text.startswith("{"))
     assert charts.keys() == SECTIONS.keys() == set(FIGURES)
-    assert charts["anytime"]["cifar10"].keys() == {"paper", "joint"}
-    assert charts["anytime"]["cifar10"]["paper"].keys() == {"M = 5", "M = 20", "M = 50", "M = 100"}
-    assert charts["anytime"]["cifar100"]["paper"].keys() == {"M = 20", "M = 50", "M = 100"}
-    left, right = charts["anytime"]["cifar10"]["paper"]["M = 20"]
+    assert charts["anytime"]["cifar10"].keys() == {"separate", "joint"}
+    assert charts["anytime"]["cifar10"]["separate"].keys() == {"M = 5", "M = 20", "M = 50", "M = 100"}
+    assert charts["anytime"]["cifar100"]["separate"].keys() == {"M = 20", "M = 50", "M = 100"}
+    left, right = charts["anytime"]["cifar10"]["separate"]["M = 20"]
     assert [trace["meta"] for trace in left["data"] if "fill" not in trace] == list(methods_of(1))
     assert len(right["data"]) == 2 * 10  # a band and a line for each
     joint = charts["anytime"]["cifar10"]["joint"]["M = 20"][0]["data"]
     assert "mir" not in {trace["meta"] for trace in joint}
-    hollow = [t for t in charts["tradeoff"]["cifar10"]["paper"]["M = 20"][0]["data"] if "paper" in t["hovertemplate"]]
+    hollow = [
+        t for t in charts["tradeoff"]["cifar10"]["separate"]["M = 20"][0]["data"] if "paper" in t["hovertemplate"]
+    ]
     assert len(hollow) == 7  # all but iid
 
 
 def test_a_curve_is_the_mean_with_its_standard_deviation(study: Study) -> None:
-    (row,) = (row for row in scenarios(PARTS, "cifar10", "paper") if row[0].memory_per_class == 20)
+    (row,) = (row for row in scenarios(PARTS, "cifar10", "separate") if row[0].memory_per_class == 20)
     panel = KINDS["anytime"](study.records, row[1])
     assert isinstance(panel, Panel)
     line = next(line for line in panel.lines if line.method == "er")
     assert line.x == (2, 4, 6, 8, 10)
     assert line.y[-1] == pytest.approx(40.3)
     assert line.std[-1] == pytest.approx(0.1)
-    memory = against_bytes(study.records, [row[0] for row in scenarios(PARTS, "cifar10", "paper")])
+    memory = against_bytes(study.records, [row[0] for row in scenarios(PARTS, "cifar10", "separate")])
     kinds = {line.method: (line.kind, len(line.x)) for line in memory.lines}
     assert kinds["iid"][0] == kinds["finetune"][0] == "level"
     assert kinds["ccp"] == ("points", 4)
@@ -136,24 +130,27 @@ def test_a_curve_is_the_mean_with_its_standard_deviation(study: Study) -> None:
 
 
 def test_each_method_looks_the_same_everywhere_and_unlike_the_others() -> None:
-    assert set(COLOURS) == set(MARKS) == set(TITLES)
-    assert len(set(COLOURS.values())) == len(set(MARKS.values())) == len(TITLES)
-    assert set(SYMBOLS) == {*MARKS.values(), *MARKS.own}  # and those of a user
+    assert set(STYLES) == set(TITLES)
+    colours, marks = zip(*STYLES.values(), *OWN_STYLES, strict=True)
+    assert len(set(colours)) == len(set(marks)) == len(STYLES) + len(OWN_STYLES)
+    assert set(SYMBOLS) == set(marks)
 
 
-def test_records_with_nothing_in_them_make_a_page_of_holes() -> None:
-    empty = Study(Records(), PARTS, ("paper", "joint"), "onebyone reproduce all")
+def test_a_page_without_records() -> None:
+    empty = Study(Records(), PARTS, ("separate", "joint"), "onebyone reproduce all")
     page = Page(html(empty))
     assert {str(cell["class"]) for cell in page.all("td") if cell.get("class")} == {"hole", "not-printed"}
     assert "not measured" in markdown(empty)
     for kind, make in KINDS.items():
-        scenario = Scenario("paper", PARTS[0], 1, 20)
+        scenario = Scenario("separate", PARTS[0], 1, 20)
         assert chart(make(Records(), scenario))["layout"]["title"]["text"], kind
 
 
-def test_a_quick_try_says_so_everywhere(tmp_path: Path) -> None:
+def test_a_quick_study_is_marked_everywhere(tmp_path: Path) -> None:
     parts = [replace(part, memories=(20,)) for part in quick(PARTS[:1])]
-    small = Study(from_results(results(parts, seeds=1), parts), parts, ("paper",), "onebyone reproduce table1 --quick")
+    small = Study(
+        from_results(results(parts, seeds=1), parts), parts, ("separate",), "onebyone reproduce table1 --quick"
+    )
     assert "<strong>Quick try.</strong>" in html(small)
     assert "QUICK" in markdown(small)
     assert all("QUICK" in table.title for table in small.tables)
@@ -167,7 +164,7 @@ def test_a_quick_try_says_so_everywhere(tmp_path: Path) -> None:
 
 
 def test_figures_as_png_and_svg(study: Study, tmp_path: Path) -> None:
-    rows = scenarios(PARTS, "cifar10", "paper")[1:2]
+    rows = scenarios(PARTS, "cifar10", "separate")[1:2]
     for name, make in KINDS.items():
         stem = tmp_path / name
         save("A title", [[make(study.records, scenario) for scenario in row] for row in rows], stem)
@@ -180,44 +177,76 @@ def test_figures_as_png_and_svg(study: Study, tmp_path: Path) -> None:
     assert Path(f"{stem}.svg").read_text() == first  # the same figure, the same bytes
 
 
-def test_the_text_begins_with_what_holds(study: Study) -> None:
+def test_the_text_begins_with_the_claims_that_hold(study: Study) -> None:
     text = markdown(study)
+    count = study.holding
+    assert text.splitlines()[2] == (
+        f"**17 claims of the paper were checked. {count['separate']} hold with separate passes, "
+        f"{count['joint']} hold with joint passes.**"
+    )
+    assert 0 < count["joint"] <= count["separate"] < 17
+    assert f"17 claims of the paper were checked. {count['separate']} hold" in html(study)
     top, tables = text.split("## Tables")
     assert top.index("## Which of the paper's claims hold") < top.index("| claim |")
     neither = top.split("**Hold in neither** (")[1].split("**")[0]
     assert "- With one class per task, CCP is the most accurate method at every memory size.\n" in neither
     assert "- With one class per task, CCP forgets least" not in neither
-    assert "**`paper`: fails; `joint`: partly measured**" not in top  # a failure decides
+    assert "**`separate`: fails; `joint`: partly measured**" not in top  # a failure decides
     assert "partly measured" in top
     for line in text.splitlines():
         if line.startswith("|"):
             assert line.endswith("|"), line
     misses = tables.split("## Cells that miss")[1].split("## How it was made")[0]
     assert misses.count("a longer <sweep> & more") == 4
-    assert misses.count("the whole table") == 12
+    assert misses.count("the complete table") == 12
     assert "\n\n\n" not in text
 
 
-def test_where_the_curves_end(study: Study) -> None:
+def test_methods_without_their_incoming_losses(study: Study, tmp_path: Path) -> None:
+    assert "Without the losses" not in markdown(study) + html(study)
+    runs = [
+        RunConfig(
+            method=method, dataset="cifar10", memory_per_class=memory, seed=seed, options={"incoming_weight": 0.0}
+        )
+        for method in ("ccp", "er")  # ER has no equation of the paper to leave out
+        for memory in (20, 100)
+        for seed in range(2)
+    ]
+    accuracy = {20: 0.35, 100: 0.301}  # with the loss 25.3 and 30.1, and two standard errors of 0.2
+    write(from_results([result(c, accuracy[c.memory_per_class]) for c in runs], PARTS), tmp_path / "equations", PARTS)
+    ablated = replace(study, without=ablation.read([tmp_path, tmp_path / "nothing"], PARTS))
+    assert {(cell.method, cell.memory_per_class): a.matters for cell, a in ablated.ablation.items()} == {
+        ("ccp", 20): True,
+        ("ccp", 100): False,
+    }
+    section = markdown(ablated).split("## Without the losses on incoming samples")[1].split("\n## ")[0]
+    assert "1 of 2 cells" in section
+    assert section.strip().splitlines()[-1] == (
+        "| Split CIFAR-10 | 1 | without equation 3 | 35.0 ± 0.0 (+9.7 *) | 30.1 ± 0.0 (+0.0) |"
+    )
+    assert "35.0 ± 0.0 (+9.7 *)" in html(ablated)
+
+
+def test_end_points_of_the_curves(study: Study) -> None:
     """All M in one table for each S, protocol and metric, though they are two figures; what is missing is marked."""
     assert len(study.ends) == 2 * 2 * 2
     assert all(table.columns == ["M = 20", "M = 50", "M = 100"] for table in study.ends)
     assert study.ends[0].name == "Figure 1: Split CIFAR-100, at the end of the stream, one class per task"
     (small, _, large) = study.ends[0].rows["CCP"]
     assert (small.verdict, large.verdict) == ("hole", "not printed")
-    assert large.ours == study.records.value("paper", "cifar100", "ccp", 1, 100, "accuracy")
+    assert large.ours == study.records.value(CellKey("separate", "cifar100", "ccp", 1, 100), "accuracy")
     section = markdown(study).split("## Where the curves end")[1].split("\n## ")[0]
     assert section.count(f"| … | … | {large.ours} |") >= 1
     assert html(study).count("at the end of the stream, one class per task") == 2 * 2
-    only_tables = Study(study.records, PARTS[:2], ("paper",), "")
+    only_tables = Study(study.records, PARTS[:2], ("separate",), "")
     assert not only_tables.ends
     assert "Where the curves end" not in markdown(only_tables) + html(only_tables)
 
 
 @pytest.mark.parametrize("seeds", [0, 1, 2])
-def test_how_many_seeds_there_are_is_said_above_the_tally(seeds: int) -> None:
+def test_the_number_of_seeds_is_above_the_counts(seeds: int) -> None:
     made = from_results(results(PARTS[:1], seeds=seeds) if seeds else [], PARTS)
-    study = Study(made, PARTS, ("paper", "joint"), "")
+    study = Study(made, PARTS, ("separate", "joint"), "")
     words = [
         "In per cent",
         "In per cent, of one seed",
@@ -234,7 +263,7 @@ def test_how_many_seeds_there_are_is_said_above_the_tally(seeds: int) -> None:
 
 def test_a_single_run_among_others_is_reported(study: Study) -> None:
     first = [run for run in results(PARTS[:1]) if (run.config["method"], run.config["seed"]) != ("er", 1)]
-    assert Study(from_results(first, PARTS), PARTS, ("paper",), "").has_single_runs
+    assert Study(from_results(first, PARTS), PARTS, ("separate",), "").has_single_runs
     assert not study.has_single_runs
 
 
@@ -244,87 +273,38 @@ def test_the_text_is_the_same_before_and_after_the_records_are_written(study: St
     assert markdown(again) == markdown(study)
 
 
-def test_the_claims_by_where_they_hold() -> None:
-    alone = results(PARTS[:2], ("paper",))
-    apart = Study(from_results(alone, PARTS), PARTS[:2], ("paper", "joint"), "")
-    groups = apart.claims_in_groups
-    assert list(groups) == ["`paper`: holds; `joint`: not measured", "`paper`: fails; `joint`: not measured"]
-    only = Study(from_results(alone, PARTS), PARTS[:2], ("paper",), "")
-    assert list(only.claims_in_groups) == ["Hold in `paper`", "Do not hold"]  # what holds comes first
-    assert sum(map(len, groups.values())) == len(apart.claims) == 11
+def test_claims_are_grouped_by_protocol() -> None:
+    alone = results(PARTS[:2], ("separate",))
+    separate = Study(from_results(alone, PARTS), PARTS[:2], ("separate", "joint"), "")
+    groups = separate.claims_in_groups
+    assert list(groups) == ["`separate`: holds; `joint`: not measured", "`separate`: fails; `joint`: not measured"]
+    only = Study(from_results(alone, PARTS), PARTS[:2], ("separate",), "")
+    assert list(only.claims_in_groups) == ["Hold in `separate`", "Do not hold"]  # what holds comes first
+    assert sum(map(len, groups.values())) == len(separate.claims) == 11
 
 
 @pytest.mark.parametrize("text", ["- {method: ccp}", "- {tried: a, methods: ccp}", "- text", "{"])
-def test_a_wrong_file_of_what_was_tried_is_refused(text: str, tmp_path: Path) -> None:
+def test_a_wrong_tried_yaml_is_refused(text: str, tmp_path: Path) -> None:
     (tmp_path / "tried.yaml").write_text(text)
     with pytest.raises(UsageError, match=r"tried\.yaml"):
         read_tried(tmp_path / "tried.yaml")
 
 
-def test_what_was_tried_in_this_repository_can_be_read(tmp_path: Path) -> None:
+def test_tried_yaml_of_this_repository_can_be_read(tmp_path: Path) -> None:
     assert isinstance(read_tried(Path(__file__).parent.parent / "results" / "tried.yaml"), list)
     assert read_tried(tmp_path / "none.yaml") == []
 
 
-WIDTHS = (390, 1024, 1440)
-MEASURE = """<script>addEventListener("load", () => requestAnimationFrame(() => requestAnimationFrame(() => {
-  const box = (element) => { const r = element.getBoundingClientRect(); return [r.left, r.top, r.right, r.bottom]; };
-  const panels = [...document.querySelectorAll(".panel")].map((panel) => ({
-    figure: box(panel.closest("figure")), panel: box(panel), drawn: panel.dataset.drawn,
-    chart: box(panel.querySelector(".main-svg") || panel),
-  }));
-  const tables = [...document.querySelectorAll(".scroll")].map((box) => box.scrollWidth - box.clientWidth);
-  const size = { width: innerWidth, scrolls: document.documentElement.scrollWidth, panels, tables };
-  parent.postMessage(JSON.stringify(size), "*");
-})));</script>"""
-COLLECT = """<script>addEventListener("message", (event) => {
-  document.body.appendChild(document.createElement("pre")).textContent = event.data;
-});</script>"""
-FRAME = "iframe { position: absolute; top: 0; left: 0; border: 0 }"  # in view: hidden frames are not animated
-Box = list[float]
-
-
-def in_a_browser(page: str, folder: Path) -> list[dict[str, Any]]:
-    """What a page without a network measures of itself, in frames of several widths."""
-    (folder / "report.html").write_text(page.replace("</body>", f"{MEASURE}</body>"), encoding="utf-8")
-    frames = "".join(f'<iframe src="report.html" width="{width}" height="900"></iframe>' for width in WIDTHS)
-    (folder / "frames.html").write_text(f"<body>{COLLECT}<style>{FRAME}</style>{frames}</body>")
-    flags = "--headless --no-sandbox --disable-gpu --no-first-run --disable-background-networking --disable-sync"
-    quiet = "--disable-component-update --proxy-server=127.0.0.1:9 --window-size=1500,1000 --enable-logging=stderr"
-    words = [str(BROWSER), *flags.split(), *quiet.split(), f"--user-data-dir={folder / 'profile'}"]
-    found: list[dict[str, Any]] = []
-    # In ms of virtual time: on a busy machine they can be over before all plots are drawn.
-    for budget in (20_000, 60_000, 120_000, 240_000):
-        done = subprocess.run(
-            [*words, f"--virtual-time-budget={budget}", "--dump-dom", (folder / "frames.html").as_uri()],
-            capture_output=True,
-            text=True,
-            timeout=120,
-            check=False,
-        )
-        assert "CONSOLE" not in done.stderr, done.stderr
-        found = [json.loads(text) for text in re.findall(r"<pre>(.*?)</pre>", done.stdout)]
-        if len(found) == len(WIDTHS):
-            break
-    return found
-
-
-def overlap(one: Box, other: Box) -> bool:
-    return all(min(one[i + 2], other[i + 2]) - max(one[i], other[i]) > 1 for i in (0, 1))
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium here; what the page holds is checked above")
-def test_the_page_in_a_browser(study: Study, tmp_path: Path) -> None:
-    """At every width, each chart fills its panel, stays inside its figure and covers no other; nothing scrolls."""
-    sizes = in_a_browser(html(study), tmp_path)
-    assert sorted(size["width"] for size in sizes) == list(WIDTHS)
-    for size in sizes:
-        panels = size["panels"]
-        assert [panel["drawn"] for panel in panels] == ["yes"] * (5 * 2 * 2)  # sections, data sets, panels in each
-        assert size["scrolls"] <= size["width"]
-        assert size["width"] < 1024 or max(size["tables"]) == 0  # on a phone, a table may scroll in its own box
-        for panel in panels:
-            (left, _, right, _), (chart_left, _, chart_right, _) = panel["panel"], panel["chart"]
-            assert chart_right - chart_left == pytest.approx(right - left, abs=1), size["width"]
-            assert panel["figure"][0] <= chart_left < chart_right <= panel["figure"][2], size["width"]
-        assert not [pair for pair in combinations((panel["chart"] for panel in panels), 2) if overlap(*pair)]
+def test_the_old_name_of_a_protocol_is_read(tmp_path: Path) -> None:
+    (tmp_path / "tried.yaml").write_text("- {protocol: [paper, joint], tried: much}\n- {protocol: paper, tried: more}")
+    assert [entry["protocol"] for entry in read_tried(tmp_path / "tried.yaml")] == [["separate", "joint"], ["separate"]]
+    assert protocols_of("paper") == ("separate",)
+    made = from_results(results(PARTS[:1]), PARTS)
+    write(made, tmp_path, PARTS)
+    path = tmp_path / "table1.csv"
+    text = path.read_text()
+    path.write_text(text.replace("\nseparate,", "\npaper,"))
+    assert "\npaper," in path.read_text()
+    assert read(tmp_path, PARTS) == made
+    write(read(tmp_path, PARTS), tmp_path, PARTS)
+    assert path.read_text() == text

@@ -1,4 +1,4 @@
-"""The whole way on digits: runs, records, tables, page."""
+"""All steps on digits: runs, records, tables, page."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from onebyone import UsageError
 from onebyone.paper import printed
 from onebyone.paper import reproduce as module
 from onebyone.paper.printed import BEYOND, PARTS, Part, methods_of
-from onebyone.paper.records import from_results, read, write
+from onebyone.paper.records import CellKey, from_results, read, write
 from onebyone.paper.report import markdown, publish
 from onebyone.paper.reproduce import collect, configs, parts_of, protocols_of, reproduce
 from onebyone.paper.study import Study
@@ -47,9 +47,9 @@ def test_targets_and_protocols() -> None:
     with pytest.raises(UsageError, match="unknown protocol 'papers'"):
         protocols_of("papers")
     with pytest.raises(UsageError, match="compared with joint passes only"):
-        protocols_of("paper", parts_of("beyond"))
+        protocols_of("separate", parts_of("beyond"))
     with pytest.raises(UsageError, match="seeds is 0; it must be at least 1"):
-        configs(PARTS, ["paper"], 0)
+        configs(PARTS, ["separate"], 0)
 
 
 def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,7 +61,7 @@ def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
         return {"learning_rate": 0.02}
 
     monkeypatch.setattr(module, "winner", winner)
-    runs = plan(configs(parts_of("all"), ("paper", "joint"), 5), "cpu").values()
+    runs = plan(configs(parts_of("all"), ("separate", "joint"), 5), "cpu").values()
     assert Counter((c.dataset, c.classes_per_task) for c in runs) == {
         ("cifar10", 1): 5 * (2 + 2 * 6 * 4),
         ("cifar10", 2): 5 * (2 + 2 * 8 * 4),
@@ -73,16 +73,16 @@ def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {c.options.get("passes") for c in runs if c.method == "ccp"} == {"separate", "joint"}
     assert ("ccp", "cifar100", 5, ()) in asked
     asked.clear()
-    configs(parts_of("table1", small=True), ("paper",), 1)
+    configs(parts_of("table1", small=True), ("separate",), 1)
     assert {arguments[1] for arguments in asked} == {"cifar10"}  # a quick run uses what was tuned for the real one
 
 
 def test_runs_beyond_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compared in the joint protocol only; ER-AML and ER-ACE with one class per task too."""
     monkeypatch.setattr(module, "winner", lambda *_: {})
-    runs = plan(configs(parts_of("beyond"), ("paper", "joint"), 5), "cpu").values()
+    runs = plan(configs(parts_of("beyond"), ("separate", "joint"), 5), "cpu").values()
     own = Counter((c.dataset, c.method, c.options.get("passes")) for c in runs if c.method in BEYOND)
-    some = configs(parts_of("beyond"), ("paper", "joint"), 1, ["patch-lda"])
+    some = configs(parts_of("beyond"), ("separate", "joint"), 1, ["patch-lda"])
     assert {c.method for c in some} == {"patch-lda"}
     with pytest.raises(UsageError, match="patch-lad"):
         configs(parts_of("beyond"), ("joint",), 1, ["patch-lad"])
@@ -107,7 +107,7 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
     monkeypatch.setitem(printed.BYTES, "digits", 640)
     made, _, failed = reproduce(wide, tmp_path, seeds=2, device="cpu", jobs=1, everything=wide)
     assert not failed
-    study = Study(made, wide, ("paper", "joint"), command="again")
+    study = Study(made, wide, ("separate", "joint"), command="again")
     assert not study.tables
     (table,) = (table for table in study.beyond if table.metric == "accuracy")
     assert table.protocol == "joint"
@@ -137,13 +137,13 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [(row.config["method"], protocol(row.config)) for row in made] == [
         ("finetune", "both"),
         ("er", "joint"),
-        ("er", "paper"),
+        ("er", "separate"),
     ]
     assert read(tmp_path, SMALL) == made
     config = configs(SMALL[:1], ["joint"], 1)[1]
-    assert made.value("joint", "digits", "er", 5, 2, "accuracy") is not None
+    assert made.value(CellKey("joint", "digits", "er", 5, 2), "accuracy") is not None
     again = run(replace(config, device="cpu"))
-    assert made.runs("joint", "digits", "er", 5, 2)[0].metrics["accuracy"] == round(again.accuracy, 5)
+    assert made.runs(CellKey("joint", "digits", "er", 5, 2))[0].metrics["accuracy"] == round(again.accuracy, 5)
     assert collect([tmp_path / "runs"], SMALL) == made  # the folders say the same as the records
 
     done: list[str] = []
@@ -156,7 +156,7 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "sweep", spy)
     other = tmp_path / "other machine"
     write(made, other, SMALL)  # the records alone, without the folders
-    again = partial(reproduce, SMALL[:1], other, protocols=["paper"], device="cpu", jobs=1, everything=SMALL)
+    again = partial(reproduce, SMALL[:1], other, protocols=["separate"], device="cpu", jobs=1, everything=SMALL)
     grown, replaced, _ = again(seeds=2)
     assert not replaced
     assert done == ["1finetune", "1er"]
@@ -172,8 +172,8 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_two_at_once_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each puts its runs on record beside those that the other has put there meanwhile."""
+def test_two_processes_write_to_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each adds its runs to those that the other has recorded meanwhile."""
     sweep = module.sweep
     begin = partial(reproduce, out=tmp_path, seeds=1, device="cpu", jobs=1, everything=SMALL)
 
@@ -184,29 +184,29 @@ def test_two_at_once_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         return sweep(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(module, "sweep", meanwhile)
-    made, replaced, _ = begin(SMALL[:1], protocols=["paper"])
+    made, replaced, _ = begin(SMALL[:1], protocols=["separate"])
     assert not replaced
     assert read(tmp_path, SMALL) == made
     ran = [(row.config["method"], protocol(row.config), row.config["memory_per_class"]) for row in made]
-    assert ran == [("finetune", "both", None), ("er", "joint", 2), ("er", "joint", 3), ("er", "paper", 2)]
+    assert ran == [("finetune", "both", None), ("er", "joint", 2), ("er", "joint", 3), ("er", "separate", 2)]
 
 
 @pytest.mark.slow
-def test_a_run_that_fails_is_a_hole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_run_leaves_an_empty_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "winner", lambda *_: {"encoder": "mlp", "learning_rate": 1e30})
-    made, _, failed = reproduce(SMALL[:1], tmp_path, protocols=["paper"], seeds=1, device="cpu", everything=SMALL)
+    made, _, failed = reproduce(SMALL[:1], tmp_path, protocols=["separate"], seeds=1, device="cpu", everything=SMALL)
     assert made.rows == ()
     assert len(failed) == 2
 
 
 @pytest.mark.slow
-def test_records_say_which_runs_below_them_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    begin = partial(reproduce, out=tmp_path, protocols=["paper"], seeds=1, device="cpu", jobs=1, everything=SMALL)
+def test_records_determine_which_runs_below_them_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begin = partial(reproduce, out=tmp_path, protocols=["separate"], seeds=1, device="cpu", jobs=1, everything=SMALL)
     begin(SMALL)
     monkeypatch.setattr(module, "winner", lambda *_: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
     newer, _, _ = begin(SMALL[:1])
     assert collect([tmp_path], SMALL) == newer
-    assert len({name for cell, name in newer.set_to.items() if "er" in cell}) == 2  # one for each cell
+    assert len({name for cell, name in newer.set_to.items() if cell.method == "er"}) == 2  # one for each cell
     (tmp_path / "table1.csv").unlink()
     with pytest.raises(UsageError, match=r"digits \(S = 5.*\) with different settings"):
         collect([tmp_path], SMALL)
@@ -229,7 +229,7 @@ def test_a_report_of_what_goes_beyond_the_paper_only(small: bool, onebyone: Call
     assert onebyone("report", "kept")[0] == 0
 
 
-def test_nothing_to_collect(tmp_path: Path) -> None:
+def test_folders_without_runs_are_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"there is no run of the paper.*onebyone reproduce"):
         collect([tmp_path])
     with pytest.raises(UsageError, match="nowhere is not a folder"):

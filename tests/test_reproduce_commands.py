@@ -25,17 +25,17 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(commands, "EVERYTHING", SMALL)
     monkeypatch.setattr(commands, "reproduce", partial(reproduce, everything=SMALL))
     monkeypatch.setattr(commands, "collect", partial(collect, everything=SMALL))
-    words = ["reproduce", "table1", "--protocol", "paper", "--seeds", 2, "--device", "cpu", "--jobs", 1]
+    words = ["reproduce", "table1", "--protocol", "separate", "--seeds", 2, "--device", "cpu", "--jobs", 1]
     code, out, err = onebyone(*words)
     assert (code, err) == (0, "")
     assert "[4/4] " in out
-    assert "Table 1: digits, accuracy in per cent, protocol “paper”" in out
+    assert "Table 1: digits, accuracy in per cent, protocol “separate”" in out
     assert out.endswith("The page: reproduction/report.html\n")
     assert {p.name for p in Path("reproduction").iterdir()} == {
         *(".lock", "table1.csv", "settings.json", "environments.json", "runs", "report", "report.html")
     }
     first = Path("reproduction/report.html").read_text()
-    again = ["reproduce", "table1", "--protocol", "paper", "--from", "reproduction"]
+    again = ["reproduce", "table1", "--protocol", "separate", "--from", "reproduction"]
     code, out, err = onebyone(*again)
     assert (code, err) == (0, "")
     assert "[" not in out.split("Table 1")[0]  # no run
@@ -46,11 +46,11 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
         "onebyone: --from shows what is on record and runs nothing; leave --seeds, --method, --jobs out\n",
     )
     code, _, err = onebyone("reproduce", "table1", "--method", "er-aml")
-    sentence = "unknown method of table1 (paper and joint) 'er-aml'; did you mean 'er'? Known: er, finetune"
+    sentence = "unknown method of table1 (separate and joint) 'er-aml'; did you mean 'er'? Known: er, finetune"
     assert (code, err) == (2, f"onebyone: {sentence}\n")
     assert onebyone(*words, "--method", "er")[0] == 0
     assert (
-        "onebyone reproduce table1 --protocol paper --seeds 2 --method er<"
+        "onebyone reproduce table1 --protocol separate --seeds 2 --method er<"
         in Path("reproduction/report.html").read_text()
     )
 
@@ -61,7 +61,7 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
     code, out, err = onebyone("report", "kept", "--out", "page/index.html")
     assert (code, err) == (0, "")
     assert Path("page/index.html").exists()
-    assert Path("page/index/anytime-digits-paper-M2.svg").exists()
+    assert Path("page/index/anytime-digits-separate-M2.svg").exists()
     assert onebyone("report", "nowhere")[0] == 2
 
     monkeypatch.setattr(module, "winner", lambda *_: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
@@ -88,7 +88,7 @@ def test_one_run_with_other_settings_does_not_replace_all_seeds_on_record(onebyo
 
 
 @pytest.mark.slow
-def test_what_tune_found_is_used(onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_winners_of_tune_are_used(onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "winner", winner)
     monkeypatch.setattr(commands, "parts_of", lambda target, small=False: SMALL[:1])
     monkeypatch.setattr(commands, "reproduce", partial(reproduce, everything=SMALL))
@@ -108,10 +108,10 @@ def test_what_tune_found_is_used(onebyone: Call, tmp_path: Path, monkeypatch: py
         assert (code, err.split(";")[0]) == (2, f"onebyone: {name} does not hold winners")
 
 
-def test_the_command_on_the_page_makes_what_is_on_it(onebyone: Call, tmp_path: Path) -> None:
-    """Of what goes beyond the paper, the methods that are shown; all of the paper, as it has holes for the rest."""
+def test_the_command_on_the_page_reproduces_it(onebyone: Call, tmp_path: Path) -> None:
+    """Beyond the paper: the methods that are shown. Of the paper: all, as missing ones are empty cells."""
     parts = (*parts_of("all"), *parts_of("beyond"))
-    made = configs(parts_of("table1"), ["paper"], 2)
+    made = configs(parts_of("table1"), ["separate"], 2)
     made += [c for c in configs(parts_of("beyond"), ["joint"], 1, ["patch-lda"]) if c.dataset == "cifar10"]
     found = from_results([result(config, 0.5) for config in plan(made, "cpu").values()], parts)
     write(found, tmp_path / "kept", parts)
@@ -134,9 +134,7 @@ def test_the_command_on_the_page_makes_what_is_on_it(onebyone: Call, tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_method_of_ones_own_is_a_row_of_the_tables(
-    own_method: str, onebyone: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_user_method_is_a_row_of_the_tables(own_method: str, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "parts_of", lambda target, small=False: SMALL[:1])
     monkeypatch.setattr(commands, "EVERYTHING", SMALL)
     monkeypatch.setattr(commands, "reproduce", partial(reproduce, everything=SMALL))

@@ -10,19 +10,19 @@ from typing import Annotated, Any
 
 import typer
 
-from onebyone.cli.options import DataDir, Device, Jobs, Methods, names
+from onebyone.cli.options import Address, DataDir, Device, Executor, Jobs, Methods, names
 from onebyone.cli.output import Answer
 from onebyone.cli.sweep_view import show_progress
 from onebyone.errors import UsageError
 from onebyone.files import atomic_write
-from onebyone.paper import records
+from onebyone.paper import ablation, records
 from onebyone.paper.comparison import PaperTable
 from onebyone.paper.printed import BEYOND, TITLES, Part, rank
-from onebyone.paper.records import Records, cell_name
+from onebyone.paper.records import CellKey, Records
 from onebyone.paper.report import check_page, markdown, publish
 from onebyone.paper.reproduce import EVERYTHING, TARGETS, collect, parts_of, protocols_of, reproduce
 from onebyone.paper.study import Study, read_tried
-from onebyone.runs.job import Failed
+from onebyone.runs.executors import Failed, executor_named
 from onebyone.runs.results import Record
 from onebyone.runs.table import render
 from onebyone.runs.winners import winners_in
@@ -30,16 +30,14 @@ from onebyone.runs.winners import winners_in
 Target = Annotated[
     str,
     typer.Argument(
-        metavar="TARGET",
-        help="table1, table2, figure1, figures, all or beyond.",
-        autocompletion=names(lambda: TARGETS),
+        metavar="TARGET", help="table1, table2, figure1, figures, all or beyond.", autocompletion=names(lambda: TARGETS)
     ),
 ]
 
 
 def reproduce_command(
     target: Target,
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="paper, joint or both.")] = "both",
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="separate, joint or both.")] = "both",
     seeds: Annotated[
         int | None, typer.Option(metavar="N", help="Runs of each cell.", show_default="5, quick: 1")
     ] = None,
@@ -55,11 +53,13 @@ def reproduce_command(
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Of runs, records and page.")] = Path("reproduction"),
     data_dir: DataDir = None,
     jobs: Jobs = None,
+    executor: Executor = "local",
+    address: Address = None,
 ) -> Answer:
     """Run the paper again: what is missing of a table or figure.
 
     Leaves records (CSV), a page, figures and tables. After Ctrl-C or a crash,
-    the same command goes on where it was.
+    the same command resumes.
     """
     own = tuple(name for name in methods or () if ":" in name)
     parts = tuple(replace(part, own=own) for part in parts_of(target, quick))
@@ -71,7 +71,17 @@ def reproduce_command(
     failed: dict[str, Failed] = {}
     if from_ is not None:
         only, other = methods or None, None if device == "auto" else device
-        _runs_nothing(seeds=seeds, method=only, winners=winners, device=other, data_dir=data_dir, jobs=jobs)
+        elsewhere = None if executor == "local" else executor
+        _runs_nothing(
+            seeds=seeds,
+            method=only,
+            winners=winners,
+            device=other,
+            data_dir=data_dir,
+            jobs=jobs,
+            executor=elsewhere,
+            address=address,
+        )
         found = collect([from_])
         if not found.of(parts).rows:
             raise UsageError(f"there is no run of {target} in {from_}; make some: onebyone reproduce {target}")
@@ -89,6 +99,7 @@ def reproduce_command(
                 data_dir=data_dir,
                 device=device,
                 jobs=jobs,
+                executor=executor_named(executor, address),
                 listener=listener,
             )
     _report_replaced(replaced)
@@ -161,6 +172,7 @@ def report_command(
         protocols_of("both", parts),
         command=_again(found, parts, "all", "both"),
         tried=[entry for folder in folders for entry in read_tried(folder / "tried.yaml")],
+        without=ablation.read(folders, parts),
     )
     if text is not None:
         with atomic_write(text) as temporary:
@@ -179,7 +191,7 @@ def _runs_nothing(**options: object) -> None:
 def _report_replaced(replaced: Sequence[Record]) -> None:
     """Report the runs on record that newer ones replace, as a cell has one setting and a seed one run."""
     if replaced:
-        cells = "; ".join(dict.fromkeys(map(cell_name, replaced)))
+        cells = "; ".join(dict.fromkeys(str(CellKey.of(record.config)) for record in replaced))
         print(f"onebyone: replaced {len(replaced)} of the runs on record: {cells}", file=sys.stderr)
 
 
@@ -197,7 +209,7 @@ def _again(found: Records, parts: Sequence[Part], target: str, protocol: str) ->
     """The commands that make these parts again; beyond the paper, with the methods that have runs."""
     paper = [part for part in parts if not part.beyond]
     shown = found.of(parts)
-    further = {method for _, _, method, *_ in shown.cells.keys() - found.of(paper).cells.keys()} & set(TITLES)
+    further = {cell.method for cell in shown.cells.keys() - found.of(paper).cells.keys()} & set(TITLES)
     own = {row.config["method"] for row in shown} - set(TITLES)
     seeds, quick = max(row.config["seed"] for row in shown) + 1, parts[0].is_quick
     lines = [_command(target, protocol, seeds, quick)] if paper else []

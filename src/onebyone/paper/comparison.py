@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 from onebyone.paper.printed import Part, printed
-from onebyone.paper.records import Records
+from onebyone.paper.records import CellKey, Records
 from onebyone.runs.results import Value
 from onebyone.runs.table import EMPTY, Table
 
@@ -34,10 +35,11 @@ class Cell:
 
     @property
     def verdict(self) -> str:
-        """``reproduced`` if we are at most twice the larger standard deviation worse than the paper, ``better`` if we
-        are more than that better, else ``missed``. Ours is rounded to the one digit the paper prints.
+        """``reproduced`` if the difference of the means is at most two standard errors, else ``better`` or ``missed``.
 
-        >>> Cell("ccp", 20, "accuracy", Value(34.3, 1.1, 5), Value(32.2, 0.4, 5)).verdict
+        Our mean is rounded to the one digit the paper prints.
+
+        >>> Cell("ccp", 20, "accuracy", Value(34.3, 1.1, 5), Value(33.3, 0.4, 5)).verdict
         'reproduced'
         >>> Cell("ccp", 20, "forgetting", Value(27.2, 1.0, 5), Value(20.0, 0.4, 5)).verdict
         'better'
@@ -47,10 +49,20 @@ class Cell:
         if self.paper is None or self.difference is None:
             return "not printed"
         advantage = round(METRICS[self.metric] * self.difference, 1)
-        slack = round(2 * max(self.paper.std, round(self.ours.std, 1)), 1)
-        if advantage > slack:
-            return "better"
-        return "reproduced" if advantage >= -slack else "missed"
+        if abs(advantage) <= 2 * standard_error(self.paper, self.ours):
+            return "reproduced"
+        return "better" if advantage > 0 else "missed"
+
+
+def standard_error(paper: Value, ours: Value) -> float:
+    """The standard error of the difference of two means.
+
+    The paper does not say how it computes its standard deviation, which is taken as printed.
+
+    >>> round(standard_error(Value(49.3, 0.6, 5), Value(39.0, 5.4, 5)), 2)
+    2.71
+    """
+    return math.hypot(paper.std / math.sqrt(paper.runs), ours.standard_error)
 
 
 @dataclass(frozen=True)
@@ -70,6 +82,15 @@ class PaperTable:
         return max((cell.ours.runs for row in self.rows.values() for cell in row if cell.ours), default=0)
 
     @property
+    def distinct(self) -> list[list[Cell]]:
+        """The cells with a printed number. Those that repeat one run over M, as of iid, are in one list."""
+        found: dict[object, list[Cell]] = {}
+        for cell in (cell for row in self.rows.values() for cell in row if cell.paper):
+            same = replace(cell, memory_per_class=0) if cell.ours else cell
+            found.setdefault(same, []).append(cell)
+        return list(found.values())
+
+    @property
     def title(self) -> str:
         return f"{self.name}, {self.metric} in per cent, protocol “{self.protocol}”"
 
@@ -87,13 +108,13 @@ class PaperTable:
         """The texts to print.
 
         ``short`` shows our number, the difference to the paper and the verdict; ``full`` the paper's number instead of
-        the difference; ``apart`` only numbers, with the paper's in a row of their own.
+        the difference; ``numbers`` only numbers, with the paper's in a row of their own.
         """
         rows = []
         for title, row in self.rows.items():
             names = [title, *([self.costs[title]] if self.costs else [])]
             rows.append([*names, *(self._text(cell, style) for cell in row)])
-            if style == "apart" and self.part.is_table:
+            if style == "numbers" and self.part.is_table:
                 rows.append(["paper", *names[2:], *(str(cell.paper or EMPTY) for cell in row)])
         return Table(self.title, ["method", *([COSTS] if self.costs else [])], {"": self.columns}, rows)
 
@@ -123,7 +144,7 @@ def tables(records: Records, part: Part, protocol: str) -> Iterator[PaperTable]:
                     memory,
                     metric,
                     printed(part.in_print, method, memory, metric),
-                    records.value(protocol, part.dataset, method, classes, memory, metric),
+                    records.value(CellKey(protocol, part.dataset, method, classes, memory), metric),
                     means_something=(method, metric) != ("iid", "forgetting"),
                 )
                 for memory in part.memories
@@ -144,8 +165,8 @@ def _multiples(records: Records, part: Part, protocol: str, classes: int) -> dic
     """The floating-point operations per sample of each method, relative to ER: the minimum and maximum over M."""
 
     def costs(method: str) -> list[float]:
-        found = (records.value(protocol, part.dataset, method, classes, m, "flops") for m in part.memories)
-        return [value.mean for value in found if value]
+        cells = (CellKey(protocol, part.dataset, method, classes, memory) for memory in part.memories)
+        return [value.mean for cell in cells if (value := records.value(cell, "flops"))]
 
     er = costs("er")
     every = {method: [cost / er[0] for cost in costs(method)] for method in part.methods(classes)} if er else {}

@@ -2,67 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 from zlib import crc32
 
 from onebyone.data.cifar import CIFAR10
 from onebyone.paper.printed import Part, printed
-from onebyone.paper.records import Records
-from onebyone.runs.results import Record, Value, summarize
+from onebyone.paper.records import CellKey, Records
+from onebyone.runs.results import Value, summarize
 
-
-# Distinct for colour-blind readers (Okabe and Ito; Tol for two), and by mark and dash in black and white.
-class Style(dict[str, str]):
-    """Colours or marks by method; a user's own method always gets the same one of ``own``."""
-
-    def __init__(self, own: Sequence[str], known: Mapping[str, str]) -> None:
-        super().__init__(known)
-        self.own = own
-
-    def __missing__(self, method: str) -> str:
-        return self.own[crc32(method.encode()) % len(self.own)]
-
-
-COLOURS = Style(
-    ("#b3001b", "#6b7a00", "#00676b"),
-    {
-        "iid": "#000000",
-        "finetune": "#8a8a8a",
-        "er": "#e69f00",
-        "icarl": "#009e73",
-        "mir": "#56b4e9",
-        "der++": "#cc79a7",
-        "er-aml": "#999933",
-        "er-ace": "#882255",
-        "supbyol": "#0072b2",
-        "ccp": "#d55e00",
-        "replay": "#117733",
-        "hybrid": "#aa4499",
-        "patch-lda": "#332288",
-    },
-)
-MARKS = Style(
-    ("X", "d", "H"),
-    {
-        "iid": "x",
-        "finetune": "+",
-        "er": "o",
-        "icarl": "s",
-        "mir": "D",
-        "der++": "^",
-        "er-aml": "v",
-        "er-ace": "p",
-        "supbyol": "h",
-        "ccp": "*",
-        "replay": "<",
-        "hybrid": ">",
-        "patch-lda": "P",
-    },
-)
+# Colour and mark of each method. Distinct for colour-blind readers (Okabe and Ito; Tol for two), and by mark and dash
+# in black and white.
+STYLES = {
+    "iid": ("#000000", "x"),
+    "finetune": ("#8a8a8a", "+"),
+    "er": ("#e69f00", "o"),
+    "icarl": ("#009e73", "s"),
+    "mir": ("#56b4e9", "D"),
+    "der++": ("#cc79a7", "^"),
+    "er-aml": ("#999933", "v"),
+    "er-ace": ("#882255", "p"),
+    "supbyol": ("#0072b2", "h"),
+    "ccp": ("#d55e00", "*"),
+    "replay": ("#117733", "<"),
+    "hybrid": ("#aa4499", ">"),
+    "patch-lda": ("#332288", "P"),
+}
+OWN_STYLES = (("#b3001b", "X"), ("#6b7a00", "d"), ("#00676b", "H"))  # of methods of the user
 DASHED = ("iid", "finetune")
 Kind = Literal["curve", "points", "level", "paper"]
+
+
+def style(method: str) -> tuple[str, str]:
+    """Colour and mark of a method; a method of the user always gets the same."""
+    return STYLES.get(method) or OWN_STYLES[crc32(method.encode()) % len(OWN_STYLES)]
 
 
 @dataclass(frozen=True)
@@ -111,55 +85,50 @@ class Scenario:
     def stream(self) -> str:
         return "one class per task" if self.classes_per_task == 1 else f"{self.classes_per_task} classes per task"
 
-    def runs(self, records: Records, method: str) -> list[Record]:
-        return records.runs(self.protocol, self.part.dataset, method, self.classes_per_task, self.memory_per_class)
+    @property
+    def title(self) -> str:
+        return f"{self.stream}, M = {self.memory_per_class}"
 
-    def value(self, records: Records, method: str, metric: str) -> Value | None:
-        return records.value(
-            self.protocol, self.part.dataset, method, self.classes_per_task, self.memory_per_class, metric
-        )
+    @property
+    def cells(self) -> dict[str, CellKey]:
+        """The cell of each method that is compared."""
+        where = self.classes_per_task, self.memory_per_class
+        return {m: CellKey(self.protocol, self.part.dataset, m, *where) for m in self.part.methods(where[0])}
 
 
 def anytime(records: Records, scenario: Scenario) -> Panel:
     """Accuracy over the classes seen so far, after every task, with a band of one standard deviation over the seeds."""
     lines = []
-    for method in scenario.part.methods(scenario.classes_per_task):
-        runs = scenario.runs(records, method)
-        points = _per_position([100 * point for point in run.anytime] for run in runs)
+    for method, cell in scenario.cells.items():
+        points = _per_position([100 * point for point in run.anytime] for run in records.runs(cell))
         if points:
             arrived = tuple(scenario.classes_per_task * (task + 1.0) for task in range(len(points)))
             known = [point for point in points if point is not None]  # a curve has no gaps
             lines.append(Line(method, "curve", arrived, tuple(p.mean for p in known), tuple(p.std for p in known)))
-    title = f"{scenario.stream}, M = {scenario.memory_per_class}"
-    return Panel(title, "classes met so far", "accuracy on them, %", tuple(lines))
+    return Panel(scenario.title, "classes seen so far", "accuracy on them, %", tuple(lines))
 
 
 def tradeoff(records: Records, scenario: Scenario) -> Panel:
     """Forgetting against accuracy; hollow marks are the paper's numbers."""
     lines = []
-    for method in scenario.part.methods(scenario.classes_per_task):
+    for method, cell in scenario.cells.items():
         metrics = ("forgetting", "accuracy")
         found: dict[Kind, list[Value | None]] = {
-            "points": [scenario.value(records, method, metric) for metric in metrics],
+            "points": [records.value(cell, metric) for metric in metrics],
             "paper": [printed(scenario.part.in_print, method, scenario.memory_per_class, metric) for metric in metrics],
         }
         for kind, (x, y) in found.items():
             if x is not None and y is not None:
                 lines.append(Line(method, kind, (x.mean,), (y.mean,), (y.std,)))
-    return Panel(
-        f"{scenario.stream}, M = {scenario.memory_per_class}",
-        "forgetting, % (less is better)",
-        "accuracy, %",
-        tuple(lines),
-    )
+    return Panel(scenario.title, "forgetting, % (less is better)", "accuracy, %", tuple(lines))
 
 
 def against_flops(records: Records, scenario: Scenario) -> Panel:
     """Accuracy against the cost per sample, relative to ER."""
-    lines, er = [], scenario.value(records, "er", "flops")
+    lines, er = [], records.value(scenario.cells["er"], "flops")
     unit, words = (er.mean, "operations for each sample, ER = 1") if er else (1e9, "GFLOP for each sample")
-    for method in scenario.part.methods(scenario.classes_per_task):
-        cost, accuracy = (scenario.value(records, method, metric) for metric in ("flops", "accuracy"))
+    for method, cell in scenario.cells.items():
+        cost, accuracy = (records.value(cell, metric) for metric in ("flops", "accuracy"))
         if cost is not None and accuracy is not None:
             lines.append(Line(method, "points", (cost.mean / unit,), (accuracy.mean,), (accuracy.std,)))
     title = f"{scenario.stream}, {scenario.part.column(scenario.memory_per_class)}"
@@ -169,8 +138,9 @@ def against_flops(records: Records, scenario: Scenario) -> Panel:
 def against_bytes(records: Records, scenarios: Sequence[Scenario]) -> Panel:
     """Accuracy against the bytes of the memory, over all M. A method without a memory is a horizontal line."""
     lines = []
-    for method in scenarios[0].part.methods(scenarios[0].classes_per_task):
-        points = [(p.value(records, method, "memory_bytes"), p.value(records, method, "accuracy")) for p in scenarios]
+    for method in scenarios[0].cells:
+        cells = [scenario.cells[method] for scenario in scenarios if method in scenario.cells]
+        points = [(records.value(cell, "memory_bytes"), records.value(cell, "accuracy")) for cell in cells]
         some = sorted((b.mean / 1e6, a.mean, a.std) for b, a in points if a is not None and b is not None)
         if some:
             x, y, std = zip(*some, strict=True)
@@ -180,17 +150,14 @@ def against_bytes(records: Records, scenarios: Sequence[Scenario]) -> Panel:
 
 def by_class(records: Records, scenario: Scenario) -> Heat:
     """Accuracy of every class at the end of the stream, in order of arrival: the oldest class is on the left."""
-    rows, values = [], []
-    for method in scenario.part.methods(scenario.classes_per_task):
-        runs = scenario.runs(records, method)
-        columns = _per_position(run.class_accuracy for run in runs)
-        if columns:
-            rows.append(method)
-            values.append(tuple(100 * value.mean if value else None for value in columns))
-    number = len(values[0]) if values else 0
+    rows = {
+        method: tuple(100 * value.mean if value else None for value in columns)
+        for method, cell in scenario.cells.items()
+        if (columns := _per_position(run.class_accuracy for run in records.runs(cell)))
+    }
+    number = len(next(iter(rows.values()), ()))
     names = CIFAR10.classes if number == len(CIFAR10.classes) else tuple(map(str, range(number)))
-    title = f"{scenario.stream}, M = {scenario.memory_per_class}"
-    return Heat(title, "class, in order of arrival", names, tuple(rows), tuple(values))
+    return Heat(scenario.title, "class, in order of arrival", names, tuple(rows), tuple(rows.values()))
 
 
 def _per_position(curves: Iterable[Sequence[float | None]]) -> list[Value | None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from onebyone.paper.figures import COLOURS, DASHED, MARKS, Heat, Line, Panel
+from onebyone.paper.figures import DASHED, Heat, Line, Panel, style
 from onebyone.paper.printed import TITLES
 
 SYMBOLS = {
@@ -43,8 +43,8 @@ def _panel(panel: Panel) -> dict[str, Any]:
 
 
 def _traces(line: Line, ends: list[float]) -> list[dict[str, Any]]:
-    title, colour = TITLES[line.method], COLOURS[line.method]
-    symbol = SYMBOLS[MARKS[line.method]]
+    title, (colour, mark_name) = TITLES[line.method], style(line.method)
+    symbol = SYMBOLS[mark_name]
     dash = "dash" if line.method in DASHED else "solid"
     base = {"type": "scatter", "name": title, "meta": line.method, "x": _short(line.x), "y": _short(line.y)}
     stroke = {"color": colour, "width": 2.2, "dash": dash}

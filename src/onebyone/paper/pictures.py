@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onebyone.files import atomic_write
-from onebyone.paper.figures import COLOURS, DASHED, MARKS, Drawing, Heat, Panel
+from onebyone.paper.figures import DASHED, Drawing, Heat, Panel, style
 from onebyone.paper.printed import TITLES, rank
 
 if TYPE_CHECKING:
@@ -63,21 +63,21 @@ def _draw_panel(axes: Axes, panel: Panel) -> dict[str, Any]:
         axes.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axes.xaxis.set_minor_formatter(NullFormatter())
     for line in panel.lines:
-        colour, dash = COLOURS[line.method], "--" if line.method in DASHED else "-"
+        (colour, mark), dash = style(line.method), "--" if line.method in DASHED else "-"
         if line.kind == "curve":
             low, high = ([m + sign * s for m, s in zip(line.y, line.std, strict=True)] for sign in (-1, 1))
             axes.fill_between(line.x, low, high, color=colour, alpha=0.15, linewidth=0)
-            mark = MARKS[line.method] if len(line.x) <= 20 else None
-            (handle,) = axes.plot(line.x, line.y, dash, color=colour, linewidth=1.6, marker=mark, markersize=4)
+            shown = mark if len(line.x) <= 20 else None
+            (handle,) = axes.plot(line.x, line.y, dash, color=colour, linewidth=1.6, marker=shown, markersize=4)
         elif line.kind == "level":
             handle = axes.axhline(line.y[0], color=colour, linestyle=dash, linewidth=1.4)
         elif line.kind == "paper":
-            axes.plot(line.x, line.y, MARKS[line.method], color=colour, markersize=8, fillstyle="none", alpha=0.7)
+            axes.plot(line.x, line.y, mark, color=colour, markersize=8, fillstyle="none", alpha=0.7)
             continue
         else:
-            style = dash if len(line.x) > 1 else "none"
+            joined = dash if len(line.x) > 1 else "none"
             handle = axes.errorbar(  # type: ignore[assignment]
-                line.x, line.y, line.std, color=colour, linestyle=style, marker=MARKS[line.method], markersize=7
+                line.x, line.y, line.std, color=colour, linestyle=joined, marker=mark, markersize=7
             )
         named[line.method] = handle
     axes.set_ylim(bottom=0)

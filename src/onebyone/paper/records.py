@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
@@ -18,22 +18,24 @@ from onebyone.runs.files import sole_use
 from onebyone.runs.record_files import BOTH, as_recorded, environment, protocol, settings
 from onebyone.runs.results import Record, Results, Value, summarize
 
-# What all seeds of a cell have in common: the protocol, data set, method, classes per task and memory per class.
-CellKey = tuple[str, str, str, int, int | None]
 
+class CellKey(NamedTuple):
+    """What all seeds of a cell have in common."""
 
-def cell_key(config: Mapping[str, Any]) -> CellKey:
-    """The cell to which a run belongs."""
-    names = ("dataset", "method", "classes_per_task", "memory_per_class")
-    dataset, method, classes_per_task, memory = (config[name] for name in names)
-    return protocol(config), dataset, method, classes_per_task, memory
+    protocol: str
+    dataset: str
+    method: str
+    classes_per_task: int
+    memory_per_class: int | None  # None for a method without a memory
 
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> CellKey:
+        """The cell of a run, by its configuration."""
+        return cls(protocol(config), *(config[name] for name in cls._fields[1:]))
 
-def cell_name(record: Record) -> str:
-    """The cell of a run in words."""
-    _, dataset, method, classes_per_task, size = cell_key(record.config)
-    memory = "" if size is None else f", M = {size}"
-    return f"{method} on {dataset} (S = {classes_per_task}{memory})"
+    def __str__(self) -> str:
+        memory = "" if self.memory_per_class is None else f", M = {self.memory_per_class}"
+        return f"{self.method} on {self.dataset} (S = {self.classes_per_task}{memory})"
 
 
 def settings_hash(record: Record) -> str:
@@ -65,7 +67,7 @@ class Records(Results):
         """The runs of every cell, by seed."""
         found: dict[CellKey, list[Record]] = {}
         for row in self.rows:
-            found.setdefault(cell_key(row.config), []).append(row)
+            found.setdefault(CellKey.of(row.config), []).append(row)
         return found
 
     @cached_property
@@ -83,18 +85,15 @@ class Records(Results):
             found[name] = made, found[name][1] + 1 if name in found else 1
         return dict(sorted(found.items()))
 
-    def runs(self, protocol: str, dataset: str, method: str, classes_per_task: int, memory: int) -> list[Record]:
-        """The runs of a cell. One without replay serves every protocol, and one without a memory every memory."""
-        keys = ((protocol, memory), (BOTH, memory), (BOTH, None))
-        cells = (self.cells.get((name, dataset, method, classes_per_task, size)) for name, size in keys)
-        return next((found for found in cells if found), [])
+    def runs(self, cell: CellKey) -> list[Record]:
+        """The runs of a cell. A run without replay counts in both protocols, one without a memory for every M."""
+        other = cell._replace(protocol=BOTH)
+        keys = (cell, other, other._replace(memory_per_class=None))
+        return next((self.cells[key] for key in keys if key in self.cells), [])
 
-    def value(
-        self, protocol: str, dataset: str, method: str, classes_per_task: int, memory: int, metric: str
-    ) -> Value | None:
+    def value(self, cell: CellKey, metric: str) -> Value | None:
         """Mean and standard deviation of a cell over its seeds; None where there is no run, or no such number."""
-        runs = self.runs(protocol, dataset, method, classes_per_task, memory)
-        return summarize(number(run, metric) for run in runs)
+        return summarize(number(run, metric) for run in self.runs(cell))
 
     def merged(self, newer: Records) -> Records:
         """The runs of both. A cell whose settings changed keeps only the newer runs.
@@ -103,8 +102,8 @@ class Records(Results):
         True
         """
         changed = {cell for cell, name in newer.set_to.items() if self.set_to.get(cell, name) != name}
-        kept = [row for row in self.rows if cell_key(row.config) not in changed]
-        return _in_order({(cell_key(row.config), row.config["seed"]): row for row in (*kept, *newer.rows)}.values())
+        kept = [row for row in self.rows if CellKey.of(row.config) not in changed]
+        return _in_order({(CellKey.of(row.config), row.config["seed"]): row for row in (*kept, *newer.rows)}.values())
 
     def of(self, parts: Iterable[Part]) -> Records:
         """Only the runs that belong to these parts."""
@@ -120,7 +119,7 @@ class Records(Results):
         """Whether this run is there, whatever machine made it."""
         wanted = config.resolved("", "")
         wanted["method"] = bare_name(wanted["method"])
-        cell = cell_key(wanted)
+        cell = CellKey.of(wanted)
         if self.set_to.get(cell) != short_hash(settings(wanted)):
             return False
         return any(row.config["seed"] == config.seed for row in self.cells[cell])
@@ -141,13 +140,11 @@ def from_results(results: Iterable[Result], parts: Iterable[Part], known: Record
         if config["method"] not in compared or not _as_in_the_paper(config):
             continue
         row = as_recorded(replace(Record.from_result(result), config=config))
-        cell, name = cell_key(row.config), settings_hash(row)
+        cell, name = CellKey.of(row.config), settings_hash(row)
         if known_as.get(cell, name) != name or not any(_belongs(row, part) for part in parts):
             continue
         if set_to.setdefault(cell, name) != name:
-            raise UsageError(
-                f"there are runs of {cell_name(row)} with different settings; give only the folders of one of them"
-            )
+            raise UsageError(f"there are runs of {cell} with different settings; give only the folders of one of them")
         rows[cell, row.config["seed"]] = row
     return _in_order(rows.values())
 
@@ -169,7 +166,7 @@ def keep(newer: Records, folder: Path, parts: Sequence[Part], lose: bool = True)
         for cell, rows in known.cells.items():
             if not lose and len(found.cells[cell]) < len(rows):
                 raise UsageError(
-                    f"{cell_name(rows[0])} has {len(rows)} runs on record, and {len(found.cells[cell])} with other "
+                    f"{cell} has {len(rows)} runs on record, and {len(found.cells[cell])} with other "
                     "settings would replace them; leave the folder of those out, or delete the rows of the record first"
                 )
         write(found, folder, parts)
@@ -178,7 +175,7 @@ def keep(newer: Records, folder: Path, parts: Sequence[Part], lose: bool = True)
 
 
 def _identity(record: Record) -> tuple[Any, ...]:
-    return cell_key(record.config), record.config["seed"], settings_hash(record), record.metrics["accuracy"]
+    return CellKey.of(record.config), record.config["seed"], settings_hash(record), record.metrics["accuracy"]
 
 
 def write(records: Records, folder: Path, parts: Sequence[Part]) -> None:
@@ -203,13 +200,13 @@ def _as_in_the_paper(config: Mapping[str, Any]) -> bool:
 
 
 def _belongs(record: Record, part: Part) -> bool:
-    name, dataset, method, classes_per_task, memory = cell_key(record.config)
+    cell = CellKey.of(record.config)
     return (
-        dataset == part.dataset
-        and part.compares_in(name)
-        and (method in part.methods(classes_per_task) or method not in TITLES)
-        and classes_per_task in part.classes_per_task
-        and memory in (None, *part.memories)
+        cell.dataset == part.dataset
+        and part.compares_in(cell.protocol)
+        and (cell.method in part.methods(cell.classes_per_task) or cell.method not in TITLES)
+        and cell.classes_per_task in part.classes_per_task
+        and cell.memory_per_class in (None, *part.memories)
     )
 
 
@@ -217,7 +214,8 @@ def _in_order(rows: Iterable[Record]) -> Records:
     """Sorted by data set, classes per task, method (as in the paper's tables), protocol, memory and seed."""
 
     def position(row: Record) -> tuple[Any, ...]:
-        name, dataset, method, classes_per_task, memory = cell_key(row.config)
-        return dataset, classes_per_task, rank(method), name, memory or 0, row.config["seed"]
+        cell = CellKey.of(row.config)
+        where = cell.dataset, cell.classes_per_task, rank(cell.method), cell.protocol, cell.memory_per_class or 0
+        return *where, row.config["seed"]
 
     return Records(tuple(sorted(rows, key=position)))

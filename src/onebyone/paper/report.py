@@ -8,9 +8,9 @@ from typing import Any
 
 from onebyone.errors import UsageError
 from onebyone.files import atomic_write
-from onebyone.paper import comparison, pictures
+from onebyone.paper import ablation, comparison, pictures
 from onebyone.paper.comparison import PaperTable
-from onebyone.paper.figures import COLOURS
+from onebyone.paper.figures import style
 from onebyone.paper.interactive import chart
 from onebyone.paper.printed import TITLES, rank
 from onebyone.paper.study import Study
@@ -69,7 +69,7 @@ def publish(study: Study, page: Path) -> None:
     for table in (*study.tables, *study.ends, *study.beyond):
         name = table.part.name if table.part.is_table else f"{table.part.name}-s{table.classes_per_task}"
         with atomic_write(folder / f"{name}-{table.metric}-{table.protocol}.tex") as temporary:
-            temporary.write_text(render(table.table("apart"), "latex") + "\n")
+            temporary.write_text(render(table.table("numbers"), "latex") + "\n")
     for section, by_dataset in study.drawings.items():
         for dataset, by_protocol in by_dataset.items():
             for protocol, by_memory in by_protocol.items():
@@ -101,7 +101,7 @@ def html(study: Study) -> str:
         study,
         sections=sections,
         about=SECTIONS,
-        legend=[(name, TITLES[name], COLOURS[name]) for name in shown],
+        legend=[(name, TITLES[name], style(name)[0]) for name in shown],
         plotly=get_plotlyjs(),
         style=(TEMPLATES / "report.css").read_text(),
         script=(TEMPLATES / "report.js").read_text(),
@@ -125,7 +125,13 @@ def _fill(template: str, study: Study, **more: Any) -> str:
         keep_trailing_newline=True,
     )
     return environment.get_template(template).render(
-        study=study, titles=TITLES, signs=comparison.SIGNS, name_of=_dataset, over=_over, **more
+        study=study,
+        titles=TITLES,
+        signs=comparison.SIGNS,
+        name_of=_dataset,
+        over=_over,
+        ablation=ablation.table(study.ablation, DATASETS),
+        **more,
     )
 
 

@@ -14,10 +14,9 @@ from onebyone.paper import records
 from onebyone.paper.printed import FURTHER, PARTS, Part, bare_name, quick
 from onebyone.paper.records import Records
 from onebyone.runs.config import RunConfig
-from onebyone.runs.job import Failed
-from onebyone.runs.record_files import PROTOCOLS
-from onebyone.runs.results import Record
-from onebyone.runs.run import RESULT
+from onebyone.runs.executors import Executor, Failed
+from onebyone.runs.record_files import OLD_NAMES, PROTOCOLS
+from onebyone.runs.results import Record, finished_runs
 from onebyone.runs.sweep import SweepListener, sweep
 from onebyone.runs.winners import Winner, winner
 
@@ -44,14 +43,15 @@ def parts_of(target: str, small: bool = False) -> tuple[Part, ...]:
 
 
 def protocols_of(name: str, parts: Sequence[Part] = PARTS) -> tuple[str, ...]:
-    """``paper``, ``joint``, or ``both`` of them, as far as there are numbers of some parts in them.
+    """``separate``, ``joint``, or ``both`` of them, as far as there are numbers of some parts in them.
 
     >>> protocols_of("both"), protocols_of("both", parts_of("beyond"))
-    (('paper', 'joint'), ('joint',))
+    (('separate', 'joint'), ('joint',))
     """
+    name = OLD_NAMES.get(name, name)
     if name not in (*PROTOCOLS, "both"):
         raise unknown("protocol", name, (*PROTOCOLS, "both"))
-    asked = tuple(PROTOCOLS) if name == "both" else (name,)
+    asked = PROTOCOLS if name == "both" else (name,)
     if not (found := tuple(one for one in asked if any(part.compares_in(one) for part in parts))):
         raise UsageError("what goes beyond the paper is compared with joint passes only; use protocol joint")
     return found
@@ -103,7 +103,7 @@ def _options(
     takes_passes = "passes" in _own_options(name)
     tuned = winner(bare_name(name), dataset, classes_per_task, winners)
     if takes_passes:
-        return tuned | {"passes": PROTOCOLS[protocol]}
+        return tuned | {"passes": protocol}
     return tuned  # without a memory, both protocols are the same run
 
 
@@ -115,13 +115,14 @@ def reproduce(
     parts: Sequence[Part],
     out: Path,
     *,
-    protocols: Sequence[str] = tuple(PROTOCOLS),
+    protocols: Sequence[str] = PROTOCOLS,
     seeds: int = 5,
     only: Collection[str] = (),
     winners: Sequence[Winner] = (),
     data_dir: Path | None = None,
     device: str = "auto",
     jobs: int | None = None,
+    executor: str | Executor = "local",
     listener: SweepListener | None = None,
     everything: Sequence[Part] = EVERYTHING,
 ) -> tuple[Records, list[Record], dict[str, Failed]]:
@@ -134,7 +135,15 @@ def reproduce(
     missing = [config for config in configs(parts, protocols, seeds, only, winners) if not known.holds(config)]
     outcomes: dict[str, Result | Failed] = {}
     if missing:
-        outcomes = sweep(missing, out / "runs", data_dir=data_dir, device=device, jobs=jobs, listener=listener)
+        outcomes = sweep(
+            missing,
+            out / "runs",
+            data_dir=data_dir,
+            device=device,
+            jobs=jobs,
+            executor=executor,
+            listener=listener,
+        )
     results = [outcome for outcome in outcomes.values() if isinstance(outcome, Result)]
     found, replaced = records.keep(records.from_results(results, parts), out, everything)
     return found, replaced, {name: outcome for name, outcome in outcomes.items() if isinstance(outcome, Failed)}
@@ -149,9 +158,8 @@ def collect(folders: Iterable[Path], everything: Sequence[Part] = EVERYTHING) ->
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{folder} is not a folder; give one with records or with runs")
-        results = (Result.read(path) for path in sorted(folder.rglob(RESULT)))
         known = records.read(folder, everything)
-        found = found.merged(known).merged(records.from_results(results, everything, known))
+        found = found.merged(known).merged(records.from_results(finished_runs(folder), everything, known))
     if not found.rows:
         raise UsageError("there is no run of the paper's tables and figures there; make some: onebyone reproduce")
     return found

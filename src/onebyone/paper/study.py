@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from onebyone.errors import UsageError
-from onebyone.paper import claims, comparison, figures
+from onebyone.paper import ablation, claims, comparison, figures
+from onebyone.paper.ablation import Ablation
 from onebyone.paper.claims import CLAIMS, Claim, Finding
 from onebyone.paper.comparison import Cell, PaperTable
 from onebyone.paper.figures import Drawing
 from onebyone.paper.printed import Part
-from onebyone.paper.records import Records
-from onebyone.runs.record_files import default_options, settings
+from onebyone.paper.records import CellKey, Records
+from onebyone.runs.record_files import OLD_NAMES, default_options, settings
 
 FIGURES = ("anytime", "tradeoff", "bytes", "flops", "classes")
 
@@ -30,6 +31,7 @@ class Study:
     protocols: Sequence[str]
     command: str  # that reproduces it; several commands have a line each
     tried: Sequence[Mapping[str, Any]] = ()  # about cells that miss; see :func:`read_tried`
+    without: Records = Records()  # runs without a loss on incoming samples
 
     @property
     def is_quick(self) -> bool:
@@ -71,11 +73,16 @@ class Study:
 
     @property
     def tally(self) -> dict[str, Counter[str]]:
-        """The number of cells per verdict, by protocol; only cells with a printed number count."""
+        """The number of cells per verdict, by protocol; see :attr:`PaperTable.distinct` for which cells count."""
         found: dict[str, Counter[str]] = {protocol: Counter() for protocol in self.protocols}
         for table in self.tables:
-            found[table.protocol].update(cell.verdict for row in table.rows.values() for cell in row if cell.paper)
+            found[table.protocol].update(cells[0].verdict for cells in table.distinct)
         return found
+
+    @cached_property
+    def ablation(self) -> dict[CellKey, Ablation]:
+        """The methods of the paper without their losses on incoming samples."""
+        return ablation.compare(self.records, self.without)
 
     @property
     def has_single_runs(self) -> bool:
@@ -95,6 +102,11 @@ class Study:
         ]
 
     @property
+    def holding(self) -> dict[str, int]:
+        """The number of claims that hold, by protocol."""
+        return {name: sum(found[name].verdict == "holds" for _, _, found in self.claims) for name in self.protocols}
+
+    @property
     def claims_in_groups(self) -> dict[str, list[Claim]]:
         """The claims by the protocols in which they hold: first those that hold, last those not measured."""
         order = ("holds", "fails", "partly measured", "not measured")
@@ -112,14 +124,13 @@ class Study:
         return groups
 
     @property
-    def misses(self) -> list[tuple[PaperTable, Cell, str]]:
-        """The cells that miss, each with what was tried."""
+    def misses(self) -> list[tuple[PaperTable, list[Cell], str]]:
+        """The cells that miss, each with what was tried; cells that repeat one run over M are together."""
         return [
-            (table, cell, self.what_was_tried(table, cell))
+            (table, cells, self.what_was_tried(table, cells[0]))
             for table in self.tables
-            for row in table.rows.values()
-            for cell in row
-            if cell.verdict == "missed"
+            for cells in table.distinct
+            if cells[0].verdict == "missed"
         ]
 
     def what_was_tried(self, table: PaperTable, cell: Cell) -> str:
@@ -146,7 +157,7 @@ class Study:
             defaults = default_options(name)
             changed = {name: value for name, value in options.items() if value != defaults.get(name)}
             rest = {name: value for name, value in options.items() if name not in changed} | found
-            names = {"method": name, "dataset": dataset, "protocol": cell[0], "hash": self.records.set_to[cell]}
+            names = {"method": name, "dataset": dataset, "protocol": cell.protocol, "hash": self.records.set_to[cell]}
             seen.setdefault(names["hash"], names | found | {"changed": changed, "rest": rest})
         return list(seen.values())
 
@@ -180,6 +191,8 @@ def read_tried(path: Path) -> list[dict[str, Any]]:
     for entry in entries or []:
         if not isinstance(entry, dict) or "tried" not in entry or not entry.keys() <= known:
             raise UsageError(f"{path}: {entry!r} must have a sentence, tried, and else only {', '.join(sorted(known))}")
+        if "protocol" in entry:
+            entry["protocol"] = [OLD_NAMES.get(name, name) for name in _list(entry["protocol"])]
     return entries or []
 
 
