@@ -1,6 +1,6 @@
-"""Draw the pictures of docs/setting.md, from digits and the library itself: python docs/pictures.py
+"""Draw the pictures of docs/setting.md: python docs/pictures.py
 
-`onebyone demo` draws the remaining one, anytime.png.
+`onebyone demo` draws anytime.png.
 """
 
 from copy import deepcopy
@@ -22,9 +22,9 @@ DATA = onebyone.load("digits")
 GRAY = "#555555"
 SHOWN = (
     ("class-incremental", "one class after another"),
-    ("blurry:share=0.3", "a share of the samples strays to other tasks"),
+    ("blurry:share=0.3", "a share of the samples arrives in other tasks"),
     ("gaussian:width=1", "classes come and go"),
-    ("returning:periods=3", "every class comes back"),
+    ("returning:periods=3", "every class returns"),
     ("class-incremental:imbalance=20", "some classes are rare"),
     ("iid", "all classes at any time"),
 )
@@ -40,10 +40,10 @@ def figure(title: str, size: tuple[float, float]) -> Figure:
 
 
 def draw_memory(path: Path, per_class: int = 4, moments: tuple[int, ...] = (0, 3, 9)) -> None:
-    """What a learner has at hand at three moments of the stream: the batch that comes in, and its memory."""
+    """The incoming batch and the memory, at three moments of the stream."""
     kept = memory.create("reservoir", per_class * DATA.num_classes, DATA.spec.shape, torch.uint8, DATA.num_classes)
     random = torch.Generator().manual_seed(0)
-    made = figure("All there is to learn from, at three moments of the stream", (11, 3.6))
+    made = figure("Incoming batch and memory at three moments of the stream", (11, 3.6))
     rows = made.subplots(len(moments), 2, width_ratios=(10, 20))
     for task in onebyone.class_incremental(DATA.train_y, DATA.num_classes).tasks:
         for index in task.batches(10):
@@ -57,9 +57,9 @@ def draw_memory(path: Path, per_class: int = 4, moments: tuple[int, ...] = (0, 3
         stored = kept.everything()
         strip(left, incoming, 10)
         strip(right, stored.x[stored.y.argsort(stable=True)], 20)
-        left.set_title(f"in the time of class {label}: a batch, all of it {label}", loc="left", fontsize=10, color=GRAY)
+        left.set_title(f"while class {label} arrives: a batch of class {label}", loc="left", fontsize=10, color=GRAY)
         counts = stored.y.bincount(minlength=label + 1).tolist()
-        words = f"the memory of {kept.capacity}, samples of each class: {' '.join(map(str, counts[: label + 1]))}"
+        words = f"memory of {kept.capacity} samples, per class: {' '.join(map(str, counts[: label + 1]))}"
         right.set_title(words, loc="left", fontsize=10, color=GRAY)
     made.savefig(path, dpi=130)
 
@@ -73,7 +73,7 @@ def strip(axes: Axes, images: Tensor, columns: int) -> None:
 
 
 def draw_batchnorm(path: Path, seeds: range = range(5)) -> None:
-    """One trained network, asked in training mode as a step does: in batches of all classes, and of one class each."""
+    """Features of one network in training mode: in batches of all classes, and in batches of one class each."""
     learner = onebyone.create("iid", DATA.spec)
     for index in onebyone.iid(DATA.train_y, DATA.num_classes):
         learner.observe(DATA.train_x[index], DATA.train_y[index])
@@ -91,7 +91,7 @@ def draw_batchnorm(path: Path, seeds: range = range(5)) -> None:
         right = float((learner.readout()(features).argmax(1) == labels).float().mean())
         plane = torch.linalg.svd(features - features.mean(0), full_matrices=False).U[:, :2]
         axes.scatter(*plane.T.numpy(), c=labels.numpy(), cmap="tab10", s=14, linewidths=0)
-        axes.set_title(f"{title}:\nthe head gets {100 * right:.0f} % right", loc="left", fontsize=10, color=GRAY)
+        axes.set_title(f"{title}:\naccuracy of the head {100 * right:.0f} %", loc="left", fontsize=10, color=GRAY)
         axes.set_xticks([])
         axes.set_yticks([])
     draw_passes(panels[2], seeds)
@@ -100,12 +100,12 @@ def draw_batchnorm(path: Path, seeds: range = range(5)) -> None:
 
 @torch.no_grad()
 def in_training(learner: onebyone.Learner, x: Tensor) -> Tensor:
-    """Features as a step of learning sees them: normalised by the statistics of the batch they are in."""
+    """Features as in a training step: normalised by the statistics of their batch."""
     return deepcopy(learner).train().embed(learner.view(x, augment=False))
 
 
 def draw_passes(axes: Axes, seeds: range) -> None:
-    """What it does to ER, with incoming and replayed images in two batches and in one."""
+    """Accuracy of ER with incoming and replayed images in two batches and in one."""
     for position, passes in enumerate(("separate", "joint")):
         configs = [RunConfig(method="er", seed=seed, device="cpu", options={"passes": passes}) for seed in seeds]
         results = Results.from_runs(run(config, data=DATA) for config in configs)
@@ -130,7 +130,7 @@ def count_arrivals(stream: streams.Stream, y: Tensor, num_classes: int) -> Tenso
 
 
 def draw_streams(path: Path) -> None:
-    """Six streams of ten classes with as many samples each, as a picture."""
+    """Six streams of ten classes of equal size."""
     y = torch.arange(CLASSES).repeat_interleave(SAMPLES)
     made = figure("How ten classes arrive", (11, 6.6))
     for axes, (text, sentence) in zip(made.subplots(2, 3).flat, SHOWN, strict=True):
@@ -141,7 +141,7 @@ def draw_streams(path: Path) -> None:
 
 
 def draw_ridges(axes: Axes, counts: Tensor) -> None:
-    """A ridge for each class, the first on top; as high as the share of samples that are of this class."""
+    """A ridge for each class, the first on top. Its height is the share of the class among the samples."""
     share = counts / counts.sum(1, keepdim=True)
     for label in range(CLASSES):
         ground = CLASSES - 1 - label

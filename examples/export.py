@@ -22,8 +22,9 @@ with TemporaryDirectory() as folder:
     session = onnxruntime.InferenceSession(path)
 
 images = data.test_x.numpy()
-(probabilities,) = session.run(["probabilities"], {"samples": images})
-classes = np.array(json.loads(session.get_modelmeta().custom_metadata_map["classes"]))
+probabilities, typicality = session.run(["probabilities", "typicality"], {"samples": images})
+texts = session.get_modelmeta().custom_metadata_map
+classes, threshold = np.array(json.loads(texts["classes"])), json.loads(texts["unknown_threshold"])
 right = (classes[probabilities.argmax(1)] == names[data.test_y]).mean()
 difference = np.abs(probabilities - clf.predict_proba(images)).max()
 print(f"accuracy {100 * right:.1f} % in onnxruntime; probabilities within 0.0001: {difference < 1e-4}")

@@ -20,4 +20,10 @@ for freeze in (False, True):
     for label in range(10):
         x = data.train_x[data.train_y == label]
         clf.partial_fit(x, [label] * len(x))
-    print(f"{'frozen' if freeze else 'trained':<8} {100 * clf.score(data.test_x, data.test_y):.1f} %")
+    print(f"er-ace, {'frozen' if freeze else 'trained'}: {100 * clf.score(data.test_x, data.test_y):.1f} %")
+
+clf = onebyone.OnlineClassifier(memory="1MB", encoder=encoder, freeze_encoder=True)  # statistics of its features
+for label in range(10):
+    x = data.train_x[data.train_y == label]
+    clf.partial_fit(x, [label] * len(x))
+print(f"{clf.method_}, frozen: {100 * clf.score(data.test_x, data.test_y):.1f} %")

@@ -1,6 +1,6 @@
-"""Your own images: a folder with one sub-folder per class, learnt one class after another.
+"""Your own photographs: a folder with one sub-folder per class, learnt with a pretrained encoder.
 
-The first part writes such a folder; with images of your own, start at the second part.
+The first part writes such a folder from two real photographs; with images of your own, start at the second part.
 """
 
 from pathlib import Path
@@ -8,26 +8,47 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 from PIL import Image
+from sklearn.datasets import load_digits, load_sample_images
 
-import onebyone
-from onebyone.runs import RunConfig, run
-
-
-def write_images(folder: Path) -> None:
-    """200 images of horizontal bars and 200 of vertical bars, at random positions in noise."""
-    random = np.random.default_rng(0)
-    for name in ("horizontal", "vertical"):
-        (folder / name).mkdir()
-        for number in range(200):
-            image = random.integers(0, 100, (40, 40), dtype=np.uint8)
-            start = random.integers(0, 32)
-            image[start : start + 8] += 100
-            Image.fromarray(image if name == "horizontal" else image.T).save(folder / name / f"{number}.png")
+from onebyone import OnlineClassifier
+from onebyone.estimator.folders import learn_folder
 
 
-with TemporaryDirectory() as folder:
-    write_images(Path(folder))
-    data = onebyone.from_folder(folder, size=16)  # a fifth of each class becomes the test set
+def write_images(folder: Path, count: int, seed: int) -> None:
+    """Parts of a photograph of a temple and of one of a flower, of different sizes, and enlarged digits."""
+    random = np.random.default_rng(seed)
+    for name, pixels in zip(("temple", "flower"), load_sample_images().images, strict=True):
+        (folder / name).mkdir(parents=True)
+        for number in range(count):
+            side, left, top = random.integers((100, 0, 0), (220, 400, 200))
+            part = Image.fromarray(pixels).crop((left, top, left + side, top + side))
+            part.resize(random.integers(60, 400, 2)).save(folder / name / f"{number}.jpg")
+    digits = load_digits().images
+    (folder / "digit").mkdir()
+    for number in range(count):
+        digit = Image.fromarray((15 * digits[(seed + 1) * 500 + number]).astype(np.uint8))
+        digit.resize((200, 150)).save(folder / "digit" / f"{number}.png")
 
-result = run(RunConfig(method="ccp", memory_per_class=10), data=data)
-print(f"{data.classes}: accuracy {100 * result.accuracy:.1f} %, forgetting {100 * (result.forgetting or 0):.1f} %")
+
+with TemporaryDirectory() as temporary:
+    home = Path(temporary)
+    write_images(home / "photos", count=40, seed=0)
+    write_images(home / "new", count=20, seed=1)
+
+    # Learn, and save to a file. Run again, it learns only what is new in the folder.
+    clf = OnlineClassifier(encoder="lite0")
+    learnt = learn_folder(home / "photos", home / "pets.onebyone", clf)
+    print(f"{learnt.files} images of {len(clf.classes_)} classes learnt; {clf.nbytes / 1e6:.0f} MB")
+    print(f"stated accuracy {100 * clf.report().accuracy:.0f} %")
+
+    # Load, predict new images, and go on with more.
+    clf = OnlineClassifier.load(home / "pets.onebyone")
+    paths = sorted((home / "new").rglob("*.*"))
+    names = [path.parent.name for path in paths]
+    print(f"accuracy on new images {100 * clf.score(paths, names):.0f} %")
+    clf.partial_fit(
+        [Image.effect_mandelbrot((300, 200), (-2, -1, 1, 1), 60 + step) for step in range(9)], ["fractal"] * 9
+    )
+    print(
+        clf.predict([home / "new" / "flower" / "0.jpg", Image.effect_mandelbrot((90, 90), (-2, -1, 1, 1), 90)]).tolist()
+    )

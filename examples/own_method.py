@@ -10,6 +10,7 @@ from torch import Tensor
 
 from onebyone.methods import Encoded, ReplayOptions, register
 from onebyone.methods.heads import LinearReplay
+from onebyone.methods.losses import reduce
 from onebyone.options import option
 from onebyone.runs import RunConfig, run
 from onebyone.testing import check_learner
@@ -26,7 +27,8 @@ class SmoothER(LinearReplay[SmoothOptions]):
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         logits = self.logits(incoming.features)
-        return F.cross_entropy(logits, incoming.y, label_smoothing=self.options.smoothing)
+        losses = F.cross_entropy(logits, incoming.y, reduction="none", label_smoothing=self.options.smoothing)
+        return reduce(losses, incoming.weight)
 
 
 if __name__ == "__main__":

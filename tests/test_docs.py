@@ -1,7 +1,8 @@
-"""Every page of the documentation is there, says what is so, and its examples run. mkdocs itself is not needed."""
+"""Every page of the documentation exists, its numbers come from the results, and its examples run."""
 
+import csv
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from pkgutil import resolve_name
 from runpy import run_path
@@ -13,9 +14,12 @@ import yaml
 from made_up import result
 from onebyone.methods import methods
 from onebyone.nets import encoder
-from onebyone.paper.records import from_results, write
-from onebyone.paper.reproduce import EVERYTHING
+from onebyone.paper import printed
+from onebyone.paper.records import from_results, read, write
+from onebyone.paper.reproduce import EVERYTHING, collect, parts_of, protocols_of
+from onebyone.paper.study import Study
 from onebyone.runs import RunConfig
+from onebyone.runs.results import Value
 from onebyone.runs.tune import to_csv
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +50,7 @@ def test_every_method_has_a_page_with_all_its_parts(name: str) -> None:
     assert page in NAV, f"write docs/{page} (another method's page shows how) and name it in mkdocs.yml"
     text = (DOCS / page).read_text()
     for part in ("summary", "options", "numbers", "code"):
-        assert text.count(f"<!-- {part} -->") == 1, f"{page} has no place for {part}"
+        assert text.count(f"<!-- {part} -->") == 1, f"{page} has no comment for {part}"
     for title in ("Idea", "Equations", "Options", "Numbers", "In code", "Reference"):
         assert f"\n## {title}\n" in text, f"{page} has no part {title}"
     assert "```math\n" in text
@@ -59,7 +63,7 @@ def test_every_example_has_a_tutorial_that_shows_it(path: Path) -> None:
     assert f'--8<-- "examples/{path.name}"' in (DOCS / page).read_text()
 
 
-def test_what_the_reference_names_is_there() -> None:
+def test_names_in_the_reference_exist() -> None:
     names = [name for page in PAGES for name in re.findall(r"^::: (\S+)$", (DOCS / page).read_text(), re.MULTILINE)]
     assert len(names) > 40
     for name in names:
@@ -75,7 +79,7 @@ def test_python_on_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.Mo
         exec(block, found)
 
 
-def test_the_pictures_can_be_drawn_again(tmp_path: Path) -> None:
+def test_pictures_can_be_drawn(tmp_path: Path) -> None:
     pictures = run_path(str(DOCS / "pictures.py"))
     pictures["draw_memory"](tmp_path / "memory.png")
     pictures["draw_batchnorm"](tmp_path / "batchnorm.png", seeds=range(1))
@@ -95,7 +99,7 @@ def put(folder: Path, *runs: tuple[str, dict[str, Any], float]) -> None:
     write(from_results(made, EVERYTHING), folder, EVERYTHING)
 
 
-def test_numbers_that_are_not_there_are_said_to_be_so(tmp_path: Path) -> None:
+def test_missing_numbers_are_marked(tmp_path: Path) -> None:
     text = filled("replay", tmp_path)
     assert text.count("not measured yet") == 4 + 2  # tables, and the tuning on two data sets
     assert "|" not in text
@@ -108,10 +112,21 @@ def test_numbers_come_from_the_results(tmp_path: Path) -> None:
     hole = "not measured yet"
     first = filled("ccp", tmp_path).split("**Two classes")[0].splitlines()
     assert first[-4:-1] == [
-        f"| here, protocol `paper` | {hole} | 35.0 ± 5.0 (2 runs) | {hole} | {hole} |",
+        f"| here, protocol `separate` | {hole} | 35.0 ± 5.0 (2 runs) | {hole} | {hole} |",
         f"| here, protocol `joint` | {hole} | {hole} | {hole} | 50.0 (one run) |",
         "| printed in the paper | 24.2 ± 0.9 | 34.3 ± 1.1 | 36.0 ± 1.3 | 39.1 ± 1.1 |",
     ]
+
+
+@pytest.mark.parametrize(("name", "equation"), [("ccp", 3), ("supbyol", 1)])
+def test_the_pages_of_the_papers_methods_show_their_ablation(name: str, equation: int, tmp_path: Path) -> None:
+    page = f"methods/{name}.md"
+    assert (DOCS / page).read_text().count("<!-- ablation -->") == 1
+    put(tmp_path, (name, {}, 0.3), (name, {"seed": 1}, 0.4))
+    put(tmp_path / "equations", *((name, {"seed": seed, "options": {"incoming_weight": 0}}, 0.2) for seed in (0, 1)))
+    text: str = METHOD_PAGES["complete"]("<!-- ablation -->", page, tmp_path)
+    assert text.splitlines()[-1] == f"| Split CIFAR-10 | 1 | without equation {equation} | 20.0 ± 0.0 (-15.0 *) |"
+    assert METHOD_PAGES["complete"]("<!-- ablation -->", page, tmp_path / "nothing") == "not measured yet."
 
 
 def test_a_run_without_a_memory_stands_for_every_memory(tmp_path: Path) -> None:
@@ -129,6 +144,63 @@ def test_a_method_beyond_the_paper_has_a_table_of_its_own(tmp_path: Path) -> Non
     assert "Split CIFAR-100, accuracy on the test set in per cent: not measured yet" in hundred
     assert "47.0 (one run)" in fifth
     assert "printed" not in text
+
+
+def recorded() -> set[str]:
+    """Every mean with its standard deviation, as text: of the records, of the ablations and of the paper."""
+    found = {str(value) for value in printed._numbers().values()}
+    for folder in (ROOT / "results", ROOT / "results" / "equations"):
+        records = read(folder, EVERYTHING)
+        for cell in records.cells:
+            found |= {str(records.value(cell, metric)) for metric in ("accuracy", "forgetting")}
+    for path in (ROOT / "results" / "replay").glob("*.csv"):
+        with path.open(newline="") as file:
+            rows = [row for row in csv.DictReader(file) if row.get("std")]
+        found |= {str(Value(float(row["mean"]), float(row["std"]), int(row["n"])).percent) for row in rows}
+    return found
+
+
+def test_means_on_pages_come_from_the_records() -> None:
+    known = recorded()
+    pages = {
+        path: path.read_text() for path in (ROOT / "README.md", *DOCS.rglob("*.md"), *ROOT.glob("results/**/*.md"))
+    }
+    unknown = [
+        f"{path.relative_to(ROOT)}: {number}"
+        for path, text in pages.items()
+        for number in re.findall(r"\d+\.\d ± \d+\.\d", text)
+        if number not in known
+    ]
+    assert not unknown, "put the runs on record in results/, and let recorded() read them"
+    assert sum(len(re.findall("±", text)) for text in pages.values()) > 1000
+
+
+def test_the_reproduction_is_what_the_command_writes(onebyone: Callable[..., tuple[int, str, str]]) -> None:
+    assert onebyone("report", ROOT / "results", "--markdown", "again.md")[0] == 0
+    advice = "write it again: onebyone report results --markdown docs/reproduction.md"
+    assert Path("again.md").read_text() == (DOCS / "reproduction.md").read_text(), advice
+
+
+def test_counts_in_readme_and_site_come_from_the_records() -> None:
+    parts = parts_of("all")
+    study = Study(collect([ROOT / "results"]).of(parts), parts, protocols_of("both"), "")
+    held, counts = study.holding, study.tally["separate"]
+    for page in ("README.md", "docs/index.md"):
+        text = " ".join((ROOT / page).read_text().replace(" here ", " ").split())
+        claims = f"Of {len(study.claims)} claims of the paper, {held['separate']} hold with separate passes, as in the"
+        assert f"**{claims} paper, and {held['joint']} with joint passes" in text, page
+    numbers = f"Of {counts.total()} printed numbers {counts['reproduced']} are reproduced within two standard errors, "
+    assert f"{numbers}{counts['better']} are better and {counts['missed']} are missed." in " ".join(
+        (DOCS / "results.md").read_text().split()
+    )
+    assert (
+        (DOCS / "reproduction.md")
+        .read_text()
+        .splitlines()[2]
+        .startswith(
+            f"**{len(study.claims)} claims of the paper were checked. {held['separate']} hold with separate passes, "
+        )
+    )
 
 
 @pytest.mark.slow

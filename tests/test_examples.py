@@ -1,4 +1,4 @@
-"""What people copy first has to run: the examples, and the Python in the README."""
+"""The examples and the Python code of the README run."""
 
 import re
 import runpy
@@ -18,7 +18,7 @@ def _same_methods_after(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry.METHODS, "entries", registry.methods())  # an example registers one of its own
 
 
-SLOW = {"export", "live", "own_method", "resume"}  # ONNX, three classifiers, a whole contract, three processes
+SLOW = {"export", "live", "own_images", "own_method", "resume"}  # several classifiers, lite0, a complete contract
 EXAMPLES = [
     pytest.param(path, id=path.stem, marks=[pytest.mark.slow] if path.stem in SLOW else [])
     for path in sorted((ROOT / "examples").glob("*.py"))
@@ -52,24 +52,24 @@ def check_output(shown: str, printed: str) -> None:
 def test_an_example_prints_what_its_tutorial_shows(
     path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [str(path)])  # as if it were called, and not pytest
+    monkeypatch.setattr(sys, "argv", [str(path)])  # as if the script itself had been started
     runpy.run_path(str(path), run_name="__main__")
     printed = capsys.readouterr().out
     assert "%" in printed
-    assert "False" not in printed  # some print whether what they promise holds
+    assert "False" not in printed  # some print whether a promise holds
     check_output(shown_output(ROOT / "docs" / "tutorials" / f"{path.stem}.md"), printed)
 
 
-def test_stale_numbers_are_found() -> None:
+def test_wrong_numbers_in_a_tutorial_are_found() -> None:
     check_output("...\ner  80.7 %\n", "finetune 1.0 %\ner  80.9 %\n")
     for printed in ("er  84.7 %", "ers  80.7 %", "er  80.7 % of 2", ""):
         with pytest.raises(AssertionError, match=r"the page shows 'er  80\.7 %'"):
             check_output("er  80.7 %", printed)
 
 
-def test_readme_runs(digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # one of them saves what it learns
-    learning, live = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+def test_the_python_code_of_the_readme_runs(digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # one of them saves its state
+    live, learning = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     found: dict[str, object] = {"images": digits.train_x, "labels": [f"digit {y}" for y in digits.train_y.tolist()]}
     exec(learning, found)
     assert 0.3 < float(found["accuracy"]) <= 1  # type: ignore[arg-type]
