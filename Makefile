@@ -3,19 +3,25 @@
 PYTHON ?= python3
 BIN := .venv/bin
 DEMO_STAMP := .venv/.installed-demo
+TEACH_STAMP := .venv/.installed-teach
 STAMP := .venv/.installed
+SLOW_STAMP := .venv/.installed-slow
 DOCS_STAMP := .venv/.installed-docs
 INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable
 
-.PHONY: demo test test-slow lint types format docs clean
+.PHONY: demo teach test test-slow lint types format docs clean
 
 demo: $(DEMO_STAMP)
 	$(BIN)/onebyone demo
 
+# The page with a drawing pad, and digits to try. What you teach stays in the folder `teach`.
+teach: $(TEACH_STAMP)
+	$(BIN)/onebyone serve --state teach --samples digits --size 8 --gray
+
 test: $(STAMP) lint types
 	$(BIN)/pytest -n auto
 
-test-slow: $(STAMP)
+test-slow: $(SLOW_STAMP)
 	$(BIN)/pytest -n auto -m slow
 
 lint: $(STAMP)
@@ -41,8 +47,19 @@ $(DEMO_STAMP): pyproject.toml constraints.txt
 	$(INSTALL) '.[cli]'
 	touch $@
 
+$(TEACH_STAMP): $(DEMO_STAMP)
+	$(INSTALL) '.[serve]'
+	touch $@
+
 $(STAMP): $(DEMO_STAMP)
 	$(INSTALL) '.[dev]'
+	touch $@
+
+# Pretrained encoders: slow tests use real weights. Clusters and trackers: they use real ones; pyarrow is for ray.data.
+# axe-core checks the teaching page for people who use a keyboard or a screen reader.
+$(SLOW_STAMP): $(STAMP)
+	$(INSTALL) '.[browser,mlflow,photos,ray,slurm,tensorboard,timm,wandb]' pyarrow
+	! command -v npm > /dev/null || npm install --silent --no-audit --no-fund --prefix .venv/axe axe-core@4.14.0
 	touch $@
 
 $(DOCS_STAMP): $(STAMP)

@@ -1,4 +1,4 @@
-"""From results/benchmarks/*.json, as the programs beside this one write them, to docs/benchmarks.md and docs/speed.png.
+"""Write docs/benchmarks.md and docs/speed.png from results/benchmarks/*.json, the output of the other programs here.
 
 python benchmarks/report.py
 """
@@ -23,7 +23,7 @@ def read(name: str) -> dict[str, Any]:
 
 
 def gpu(numbers: dict[str, Any]) -> str:
-    single, whole = numbers["single"], numbers["16 runs"]
+    single, complete = numbers["single"], numbers["16 runs"]
     rows = [
         ["eager", f"{single['eager']:.1f}", ""],
         ["captured, one run", f"{single['captured']:.2f}", ""],
@@ -42,8 +42,8 @@ def gpu(numbers: dict[str, Any]) -> str:
 {render(Table("", [""], {"": ["separate passes", "joint pass"]}, rows), "markdown")}
 
 - Captured is {single["eager"] / single["captured"]:.1f} times as fast as eager.
-- 16 whole one-class runs with 10 evaluations each: {whole["seconds"]:.1f} s together, \
-{whole["megabytes each"]:.0f} MB per run.
+- 16 complete one-class runs with 10 evaluations each: {complete["seconds"]:.1f} s together, \
+{complete["megabytes each"]:.0f} MB per run.
 - The paper's tables, as they were run: {tables["runs"]} runs, {tables["at once"]} at once, in \
 {tables["seconds"]:,.0f} s. These were {tables["what"]}. 320 take {minutes:.1f} minutes.
 - After 200 steps without TF32, captured and eager differ (largest relative difference of any parameter, buffer or

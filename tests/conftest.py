@@ -3,7 +3,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -33,7 +33,7 @@ def digits() -> Dataset:
 
 @pytest.fixture(scope="session")
 def few() -> Dataset:
-    """The digits of the contract: twelve a class."""
+    """The digits of the contract: twelve per class."""
     return situations.few()
 
 
@@ -51,7 +51,7 @@ def samples(digits: Dataset) -> Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 
 @pytest.fixture(scope="session")
 def halfway(few: Dataset) -> Callable[..., ReplayLearner[Any]]:
-    """Makes a learner that has seen twelve samples of each of the classes 0 to 3, and whose memory is full."""
+    """Create a learner that has seen twelve samples of each of the classes 0 to 3, and whose memory is full."""
 
     def make(name: str, **options: Any) -> ReplayLearner[Any]:
         learner = create(name, few.spec, **{"memory_per_class": 2} | options)
@@ -64,7 +64,7 @@ def halfway(few: Dataset) -> Callable[..., ReplayLearner[Any]]:
 
 @pytest.fixture
 def step(samples: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Takes one step on new samples with these labels, and shows what its loss is made from before it changes."""
+    """Take one step on new samples with these labels; returns the inputs of its loss from before the step."""
 
     def take(learner: ReplayLearner[Any], labels: Sequence[int], look: Callable[..., None]) -> None:
         incoming_loss, descend = learner.incoming_loss, learner.descend
@@ -105,11 +105,16 @@ def timm(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """A module that is called as timm is and has two models, tiny and conv; gives the list of what was created."""
     created: list[tuple[Any, ...]] = []
 
-    def create_model(name: str, pretrained: bool, num_classes: int, in_chans: int) -> nn.Module:
-        created.append((name, pretrained, num_classes, in_chans))
-        return nn.Sequential(nn.Conv2d(in_chans, 5, 8), nn.Flatten())
+    def create_model(name: str, pretrained: bool, num_classes: int) -> nn.Module:
+        created.append((name, pretrained, num_classes))
+        return nn.Sequential(nn.Conv2d(3, 5, 8), nn.Flatten())
+
+    def config(network: nn.Module) -> dict[str, Any]:
+        values = {"mean": [0.5] * 3, "std": [0.25] * 3, "crop_pct": 0.8, "interpolation": "bilinear"}
+        return {"input_size": (3, 8, 8), **values}
 
     fake = ModuleType("timm")
+    fake.data = SimpleNamespace(resolve_model_data_config=config)  # type: ignore[attr-defined]
     fake.create_model, fake.is_model = create_model, ["tiny", "conv"].__contains__  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "timm", fake)
     return created

@@ -1,4 +1,4 @@
-"""What tests of `patch-lda` share: a learner with a small budget, a way to teach it, and vectors of four classes."""
+"""Shared by tests of `patch-lda`: a learner with a small budget, a function to train it, vectors of four classes."""
 
 from typing import Any
 
@@ -12,13 +12,13 @@ VECTORS = Spec((20,), 4, torch.float32)
 
 
 def make(spec: Spec, **options: Any) -> PatchLDA:
-    learner = create("patch-lda", spec, **{"budget": 60_000, "first_samples": 50} | options)
+    learner = create("patch-lda", spec, **{"budget": 60_000} | options)
     assert isinstance(learner, PatchLDA)
     return learner
 
 
 def filters_of(learner: PatchLDA) -> int:
-    return learner.moments.covariance_codes.shape[1] * 2 // (8 if learner.spec.is_image else 2)
+    return learner.extractor.count
 
 
 def learn(learner: PatchLDA, x: Tensor, y: Tensor, size: int = 100) -> PatchLDA:

@@ -1,4 +1,4 @@
-"""A method outside the package, in 30 lines: no memory and no gradients, but the mean of each class's features."""
+"""A method outside the package, in 30 lines: the mean of each class's features, without memory and gradients."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from onebyone.nets import cosine, unit
 
 @register("means", Options)
 class Means(NetworkLearner[Options]):
-    """The mean direction of each class under a network as it was drawn."""
+    """The mean direction of each class in the features of an untrained network."""
 
     sums: Tensor
 

@@ -33,13 +33,13 @@ def test_against_a_loop(padding: int, flip: bool, dtype: torch.dtype) -> None:
     assert torch.equal(out, literal(x, padding, flip, torch.Generator().manual_seed(1)))
 
 
-def test_every_shift_and_both_sides_are_equally_likely() -> None:
+def test_all_shifts_and_flips_are_equally_likely() -> None:
     # A single bright pixel off the centre line shows where its picture went: 3 x 3 shifts x 2 sides.
     count = 18_000
     x = torch.zeros(count, 1, 9, 9, dtype=torch.uint8)
     x[:, 0, 4, 1] = 1
-    place = CropFlip(padding=1, flip=True)(x, torch.Generator().manual_seed(0)).flatten(1).float().argmax(1)
-    seen, times = place.unique(return_counts=True)
+    position = CropFlip(padding=1, flip=True)(x, torch.Generator().manual_seed(0)).flatten(1).float().argmax(1)
+    seen, times = position.unique(return_counts=True)
     expected = [row * 9 + column for row in (3, 4, 5) for column in (0, 1, 2, 6, 7, 8)]
     assert seen.tolist() == expected
     chi_square = float(((times - count / 18) ** 2 / (count / 18)).sum())
@@ -52,7 +52,7 @@ def test_each_image_draws_its_own_crop() -> None:
     assert len(out.flatten(1).unique(dim=0)) > 20
 
 
-def test_vectors_are_left_alone_and_nothing_is_drawn() -> None:
+def test_vectors_are_not_augmented_and_draw_no_random_number() -> None:
     x, generator = torch.rand(5, 8), torch.Generator().manual_seed(0)
     before = generator.get_state()
     assert CropFlip()(x, generator) is x
@@ -64,7 +64,7 @@ def test_no_padding_and_no_flip_is_the_identity() -> None:
     assert CropFlip(0, False)(x, torch.Generator()) is x
 
 
-def test_no_padding_only_mirrors() -> None:
+def test_without_padding_images_are_only_mirrored() -> None:
     x = torch.rand(100, 1, 4, 4)
     out = CropFlip(0, True)(x, torch.Generator().manual_seed(0))
     mirrored = (out == x.flip(3)).flatten(1).all(1)

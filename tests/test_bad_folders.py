@@ -21,7 +21,7 @@ QUICK = ("run", "--method", "er", "--classes-per-task", 5, "--batch-size", 61)  
 
 
 @pytest.mark.parametrize("out", ["file", "file/below"])
-def test_a_file_is_no_folder(out: str, refuse: Refuse, tmp_path: Path) -> None:
+def test_a_file_instead_of_a_folder_is_refused(out: str, refuse: Refuse, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     said = refuse(*QUICK, "--out", out)
     assert re.fullmatch(rf"{out} cannot be written \(.+\); choose another path", said)
@@ -47,7 +47,7 @@ def test_a_folder_without_access_is_refused(
 
 
 @pytest.mark.parametrize(("method", "writes"), [("write_text", 0), ("write_bytes", 2), ("write_text", 2)])
-def test_a_full_disk_is_said_and_the_run_goes_on_when_there_is_room(
+def test_a_full_disk_is_reported_and_the_run_resumes_later(
     method: str, writes: int, refuse: Refuse, onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Full when the configuration, the third checkpoint or the result is written."""
@@ -66,7 +66,12 @@ def test_a_full_disk_is_said_and_the_run_goes_on_when_there_is_room(
         patch.setattr(Path, method, write)
         said = refuse(*words)
     assert re.fullmatch(r"the disk is full, so out/\S+ was not written; free some space or choose another path", said)
-    assert names(tmp_path / "out") <= {".lock", "config.yaml", "checkpoint.safetensors", "curve.csv"}  # whole ones
+    assert names(tmp_path / "out") <= {
+        ".lock",
+        "config.yaml",
+        "checkpoint.safetensors",
+        "curve.csv",
+    }
 
     assert onebyone(*words)[0] == 0
     uninterrupted = run(RunConfig(method="er", classes_per_task=5, batch_size=61))
@@ -83,7 +88,7 @@ def test_a_full_disk_is_said_and_the_run_goes_on_when_there_is_room(
         (("--held-out",), "held_out there is False, here True, data there is "),
     ],
 )
-def test_a_folder_of_another_configuration_is_refused_and_left_alone(
+def test_a_folder_of_another_configuration_is_refused_and_not_changed(
     words: tuple[object, ...], sentence: str, refuse: Refuse, onebyone: Call, tmp_path: Path
 ) -> None:
     assert onebyone(*QUICK, "--out", "out")[0] == 0

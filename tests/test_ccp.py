@@ -1,4 +1,4 @@
-"""CCP: equation 3 and 2 together, which prototypes gradients reach, and which ones follow by momentum."""
+"""CCP: equation 3 and 2 together, which prototypes get gradients, and which ones follow by momentum."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ import equations
 from onebyone.methods import Encoded
 from onebyone.methods.ccp import CCP
 
-LABELS = [4, 4, 0, 5, 4, 0]  # two new classes, one that comes back; 5 is alone
+LABELS = [4, 4, 0, 5, 4, 0]  # two new classes, one that returns; 5 has one sample
 OBSERVED = [0, 1, 2, 3, 4, 5]
 
 
@@ -54,14 +54,14 @@ def test_loss(
 
 @pytest.mark.parametrize(("prototype_gradient", "reached"), [("incoming", [0, 4, 5]), ("all", OBSERVED), ("none", [])])
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (1.0, 0.0), (0.0, 1.0)], ids=["both", "equation 3", "equation 2"])
-def test_prototypes_that_gradients_reach(
+def test_which_prototypes_get_gradients(
     halfway: Callable[..., Any],
     samples: Callable[..., Any],
     prototype_gradient: str,
     reached: list[int],
     weights: tuple[float, float],
 ) -> None:
-    """All others get exactly zero, from either loss, and with momentum 1 they stay as they are to the last bit."""
+    """All others get a gradient of exactly zero from both losses, and with momentum 1 they keep their bits."""
     learner: CCP = halfway(
         "ccp",
         prototype_gradient=prototype_gradient,
@@ -87,7 +87,7 @@ def test_old_prototypes_follow_the_replayed_features(
     momentum: float,
     replay_size: int,
 ) -> None:
-    """Those of the incoming classes and of classes that are not replayed stay as they are."""
+    """Prototypes of incoming classes and of classes that are not replayed do not change."""
     learner: CCP = halfway("ccp", prototype_momentum=momentum, replay_size=replay_size)
     original, moved = learner.after_update, []
 

@@ -1,7 +1,9 @@
 import os
 import re
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from io import StringIO
@@ -11,18 +13,19 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from onebyone import __version__, create, datasets, load, methods
+from onebyone import Dataset, OnlineClassifier, __version__, create, datasets, load, methods
 from onebyone.cli.demo import BUDGET
 from onebyone.cli.progress import Bar
 from onebyone.evaluation import Result
 from onebyone.methods import choose, method, registry
 from onebyone.runs import RunConfig
 from onebyone.streams import in_full, streams
+from summing import registered
 
 Call = Callable[..., tuple[int, str, str]]
 
 
-def test_the_help_of_run_fits_a_small_terminal(onebyone: Call) -> None:
+def test_the_help_of_run_fits_80_columns(onebyone: Call) -> None:
     code, out, err = onebyone("run", "--help")
     assert (code, err) == (0, "")
     lines = out.splitlines()
@@ -56,6 +59,11 @@ def test_without_arguments_the_commands_are_listed(onebyone: Call) -> None:
         "reproduce",
         "report",
         "demo",
+        "learn",
+        "predict",
+        "info",
+        "merge",
+        "serve",
         "methods",
         "datasets",
         "streams",
@@ -64,7 +72,7 @@ def test_without_arguments_the_commands_are_listed(onebyone: Call) -> None:
     assert "..." not in out.split("Commands:")[1]  # no sentence is cut
 
 
-def test_the_version(onebyone: Call) -> None:
+def test_the_version_is_printed(onebyone: Call) -> None:
     assert onebyone("--version") == (0, f"onebyone {__version__}\n", "")
 
 
@@ -145,13 +153,30 @@ def test_run_has_a_default_folder_per_configuration(onebyone: Call, tmp_path: Pa
     assert [name[:-8] for name in folders] == [f"finetune-digits-s10-m20-seed{seed}-" for seed in (0, 1)]
 
 
-def test_a_pipe_gets_the_result_and_no_progress(tmp_path: Path) -> None:
+def test_output_to_a_pipe_has_no_progress(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "onebyone", "run", "--method", "finetune", "--batch-size", "200"]
     done = subprocess.run([*words, "--out", str(tmp_path / "out")], capture_output=True, text=True, check=True)
     assert done.stderr == ""
     assert done.stdout.startswith("accuracy  ")
     assert "\x1b" not in done.stdout
     assert {path.name for path in tmp_path.iterdir()} == {"out"}
+
+
+def test_ctrl_c_during_the_imports_leaves_no_traceback() -> None:
+    program = (
+        "import signal, sys; sys.argv = ['onebyone', 'methods'];"
+        "signal.signal(signal.SIGINT, signal.default_int_handler);"  # ignored in the background
+        "print('begun', flush=True); from onebyone_command import main; main()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "begun\n"
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (130, "", "")
 
 
 def test_the_installed_command_refuses_without_a_traceback(tmp_path: Path) -> None:
@@ -163,7 +188,7 @@ def test_the_installed_command_refuses_without_a_traceback(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("width", [80, 120])
-def test_the_bar_shows_everything_on_one_line(width: int) -> None:
+def test_the_progress_bar_has_one_line(width: int) -> None:
     now = 0.0
     bar = Bar()
     bar.progress.get_time = lambda: now
@@ -189,7 +214,7 @@ def test_the_bar_shows_everything_on_one_line(width: int) -> None:
     assert "accuracy" not in line()
 
 
-def test_the_bar_is_silent_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+def test_there_is_no_progress_bar_without_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with Bar() as bar:
         bar.started("er on digits", 1438, 0, 10)
         bar.stepped(0, 10)
@@ -203,7 +228,7 @@ def test_demo_compares_the_method_that_auto_chooses() -> None:
 
 
 @pytest.mark.slow
-def test_the_demonstration(onebyone: Call, tmp_path: Path) -> None:
+def test_demo_writes_a_table_and_a_picture(onebyone: Call, tmp_path: Path) -> None:
     code, first, err = onebyone("demo", "--out", "here")
     assert (code, err) == (0, "")
     assert max(map(len, first.splitlines())) <= 80
@@ -221,3 +246,32 @@ def test_the_demonstration(onebyone: Call, tmp_path: Path) -> None:
     before = [path.stat().st_mtime_ns for path in results]
     assert onebyone("demo", "--out", "here") == (0, first, "")
     assert [path.stat().st_mtime_ns for path in results] == before
+
+
+def test_merged_files(digits: Dataset, onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with registered():
+        for name, part in (("one", slice(0, 50)), ("two", slice(50, 90))):
+            OnlineClassifier("sums").partial_fit(digits.train_x[part], digits.train_y[part]).save(name)
+        with OnlineClassifier("sums", autosave="folder") as clf:
+            clf.partial_fit(digits.train_x[90:100], digits.train_y[90:100])
+        OnlineClassifier("er", memory=10).partial_fit(digits.train_x[:9], digits.train_y[:9]).save("network")
+        before = Path("folder/classifier.safetensors").read_bytes()
+        assert onebyone("merge", "folder", "one", "two", "--into", "all")[:2] == (
+            0,
+            "3 classifiers, 100 samples, 10 classes: all\n",
+        )
+        assert Path("folder/classifier.safetensors").read_bytes() == before
+        whole = OnlineClassifier("sums").partial_fit(digits.train_x[:100], digits.train_y[:100])
+        merged = OnlineClassifier.load("all")
+        assert abs(merged.decision_function(digits.test_x) / whole.decision_function(digits.test_x) - 1).max() < 1e-9
+        for words, sentence in (
+            (("one",), "give at least two"),
+            (("one", "absent"), "absent cannot be merged with those before it: absent does not exist"),
+            (("network", "one"), "weights of a network cannot be merged"),
+            (("one", "network"), "network cannot be merged with those before it: .* different values of"),
+        ):
+            code, out, err = onebyone("merge", *words, "--into", "other")
+            assert (code, out) == (2, "")
+            assert re.search(sentence, err)
+            assert not Path("other").exists()

@@ -4,20 +4,22 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from made_up import results
-from onebyone import Dataset, datasets, methods
+from onebyone import Dataset, OnlineClassifier, datasets, methods
 from onebyone.cli import demo
 from onebyone.cli.app import COMMANDS
 from onebyone.paper.printed import Part
 from onebyone.paper.records import from_results, write
 from onebyone.runs import RunConfig, run, tune
 from onebyone.streams import streams
+from summing import registered
 from tiers import mostly_slow
 
 Call = Callable[..., tuple[int, str, str]]
@@ -31,6 +33,10 @@ WORDS: dict[str, tuple[object, ...]] = {
     "reproduce": ("table1", "--quick", "--from", "kept"),
     "report": ("kept", "--markdown", "found.md"),
     "demo": (),
+    "learn": ("photos", "--into", "learnt", "--encoder", "none", "--memory", "20KB"),
+    "predict": ("seen", "photos"),
+    "info": ("seen",),
+    "merge": ("one", "two", "--into", "both"),
     "methods": (),
     "datasets": (),
     "streams": (),
@@ -38,8 +44,8 @@ WORDS: dict[str, tuple[object, ...]] = {
 
 
 @pytest.fixture
-def prepared(digits: Dataset, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> Call:
-    """What the commands of WORDS read, and as little work as possible."""
+def prepared(digits: Dataset, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
+    """The files that the commands of WORDS read, made with as little work as possible."""
     done = run(RunConfig(method="finetune", batch_size=200), data=digits, out="done/one")
     Path("grid.yaml").write_text("{method: finetune, batch_size: 200, classes_per_task: 5}")
     write(from_results(results([QUICK], ["joint"]), [QUICK]), Path("kept"), [QUICK])
@@ -47,12 +53,21 @@ def prepared(digits: Dataset, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -
     grid = tune.grids()
     grid["grids"], grid["runs"] = {"finetune": [{"learning_rate": 0.01}]}, [{"seed": 0, "batch_size": 200}]
     monkeypatch.setattr(tune, "grids", lambda: grid)
-    return onebyone
+    with registered():
+        for name, count in (("one", 10), ("two", 20)):
+            OnlineClassifier("sums").partial_fit(digits.train_x[:count], digits.train_y[:count]).save(name)
+        for label in (0, 1):
+            Path("photos", f"{label}").mkdir(parents=True)
+            for number, image in enumerate(digits.train_x[digits.train_y == label][:3, 0]):
+                Image.fromarray(image.numpy()).save(Path("photos", f"{label}", f"{number}.png"))
+        clf = OnlineClassifier(memory="20KB").partial_fit(digits.train_x[:30], digits.train_y[:30])
+        clf.save("seen")
+        yield onebyone
 
 
 # reproduce draws its page and all figures each time.
 @pytest.mark.parametrize(
-    "command", [pytest.param(name, marks=pytest.mark.slow if name == "reproduce" else ()) for name in COMMANDS]
+    "command", [pytest.param(name, marks=pytest.mark.slow if name == "reproduce" else ()) for name in WORDS]
 )
 def test_json_is_one_document_and_nothing_else(command: str, prepared: Call) -> None:
     code, out, err = prepared(command, *WORDS[command], "--json")
@@ -63,12 +78,16 @@ def test_json_is_one_document_and_nothing_else(command: str, prepared: Call) -> 
     assert (code, err) == (0, "")
     assert text.strip()
     assert "[1/1]" not in text
-    code, longer, _ = prepared(command, *WORDS[command])  # now everything is there, and nothing is run
+    code, longer, _ = prepared(command, *WORDS[command])  # all results exist now, and nothing is run
     assert code == 0
     assert longer.startswith(text)
 
 
-def test_every_command_says_so_in_its_help(onebyone: Call) -> None:
+def test_the_output_of_every_command_is_tested() -> None:
+    assert COMMANDS.keys() - WORDS.keys() == {"serve"}  # which runs until it is stopped
+
+
+def test_every_command_documents_json_and_quiet(onebyone: Call) -> None:
     for command in COMMANDS:
         _, out, _ = onebyone(command, "--help")
         assert "  --json" in out
@@ -77,7 +96,7 @@ def test_every_command_says_so_in_its_help(onebyone: Call) -> None:
 
 
 @pytest.mark.slow
-def test_what_the_documents_hold(prepared: Call) -> None:
+def test_content_of_the_json_documents(prepared: Call) -> None:
     def document(command: str, *words: object) -> Any:
         return json.loads(prepared(command, *(words or WORDS[command]), "--json")[1])
 
@@ -131,7 +150,7 @@ def test_names_are_completed(words: str, expected: list[str], onebyone: Call, mo
 
 
 @pytest.mark.parametrize("shell", mostly_slow(["bash", "zsh", "fish"], fast=["bash"]))
-def test_a_script_for_the_shell_can_be_shown(shell: str) -> None:
+def test_the_completion_script_is_printed(shell: str) -> None:
     environment = os.environ | {"_ONEBYONE_COMPLETE": f"source_{shell}"}
     done = subprocess.run(
         [Path(sys.executable).with_name("onebyone")], env=environment, capture_output=True, text=True, check=True

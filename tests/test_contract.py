@@ -1,4 +1,4 @@
-"""A learner that breaks the contract is told so, in the right words."""
+"""A learner that breaks the contract is refused with a message that names the rule."""
 
 import random
 from collections.abc import Callable
@@ -23,7 +23,7 @@ BROKEN: dict[type[Any], tuple[type[Any], str]] = {}
 
 
 def broken(sentence: str, options: type[Any] | None = None) -> Callable[[L], L]:
-    """Note a learner with the beginning of what has to be said of it."""
+    """Add a learner with the beginning of the expected message."""
 
     def add(learner: L) -> L:
         BROKEN[learner] = options or (ReplayOptions if issubclass(learner, ER) else Options), sentence
@@ -65,24 +65,26 @@ class Mask(ER):
 @broken(LOOKS)
 class Unique(ER):
     def observe(self, x: Tensor, y: Tensor) -> Tensor:
-        values, places = y.unique(return_inverse=True)
-        return super().observe(x, values[places])
+        values, positions = y.unique(return_inverse=True)
+        return super().observe(x, values[positions])
 
 
 @pytest.mark.parametrize("learner", [Item, Branch, Mask, Unique])
 @pytest.mark.parametrize("rule", [rules.shapes_are_static, rules.no_value_is_read])
-def test_a_step_that_reads_a_value_is_caught_in_both_ways(learner: type[Any], rule: Callable[..., None]) -> None:
-    """By shapes alone, and by the watch on real tensors, on which it runs otherwise."""
+def test_a_step_that_reads_a_value_is_found_by_both_checks(learner: type[Any], rule: Callable[..., None]) -> None:
+    """By the copy that has only shapes, and by the check on real tensors."""
     with pytest.raises(BrokenContract, match="reads a value"):
         rule(Method(learner.__name__), "full")
 
 
-def test_the_line_is_named() -> None:
+def test_the_message_names_the_line() -> None:
     with pytest.raises(BrokenContract, match=r"\[test_contract.py, line \d+: assert y.max\(\).item\(\) >= 0\]$"):
         check_learner(Item)
 
 
-@broken("a learner that loads the state_dict of another differs once it goes on (its losses); keep all that changes in")
+@broken(
+    "a learner that loads the state_dict of another differs once it continues (its losses); keep all that changes in"
+)
 class PlainAttribute(ER):
     seen = 0
 
@@ -120,12 +122,12 @@ class Unseeded(ER):
 
 
 @broken("the loss is nan; look for a division")
-class Spread(ER):
-    """A batch of one has no spread."""
+class Variance(ER):
+    """A batch of one sample has no variance."""
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
-        apart = incoming.features - incoming.features.mean(0)
-        return super().incoming_loss(incoming, *drawn) + apart.square().sum() / (len(apart) - 1)
+        centred = incoming.features - incoming.features.mean(0)
+        return super().incoming_loss(incoming, *drawn) + centred.square().sum() / (len(centred) - 1)
 
 
 @broken("the shape of kept is (0, 1, 8, 8) before a step and (")
@@ -199,7 +201,7 @@ class Unasked(ER):
 
 
 @broken("it sets needs_boundaries and has no end_task")
-class Deaf(ER):
+class NoEndTask(ER):
     needs_boundaries = True
 
 
@@ -308,7 +310,7 @@ class ImagesOnly(FineTune):
 
 
 class Refusing(FineTune):
-    """What it cannot do, it refuses, and that is no fault."""
+    """It refuses data that it cannot learn, which the contract allows."""
 
     def __init__(self, options: Options, spec: Any, *rest: Any) -> None:
         if len(spec.shape) != 3:
@@ -321,7 +323,7 @@ def test_a_kind_of_data_may_be_refused() -> None:
     check_learner("Refusing")
 
 
-def test_what_is_not_registered_cannot_be_checked() -> None:
+def test_a_class_that_is_not_registered_is_refused() -> None:
     class Unknown(ER): ...
 
     with pytest.raises(UsageError, match="Unknown is not registered; put @register"):
@@ -331,7 +333,7 @@ def test_what_is_not_registered_cannot_be_checked() -> None:
 
 
 @pytest.mark.parametrize("learner", [pytest.param(learner, id=learner.__name__) for learner in BROKEN])
-def test_the_right_sentence(learner: type[Any]) -> None:
+def test_a_broken_rule_is_named(learner: type[Any]) -> None:
     with pytest.raises(BrokenContract) as error:
         check_learner(learner)
     said = str(error.value)

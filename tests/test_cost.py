@@ -2,14 +2,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from onebyone import Spec, create, methods
 from onebyone.engine import measure_cost
+from onebyone.nets import Adapted
 
 IMAGES = Spec(shape=(1, 8, 8), num_classes=10)
 VECTORS = Spec(shape=(6,), num_classes=3, dtype=torch.float32)
 
-# The perceptron 6 -> 256 -> 128 with a linear head for 3 classes; the convolutional network for 8x8 pixels, whose
+# The MLP 6 -> 256 -> 128 with a linear head for 3 classes; the convolutional network for 8x8 pixels, whose
 # second layer halves the image, with one for 10.
 PERCEPTRON_WEIGHTS = (6 * 256 + 256) + (256 * 128 + 128) + (128 * 3 + 3)
 CONV_WEIGHTS = 9 * (1 * 32 + 32 * 64 + 64 * 64) + 2 * (32 + 64 + 64) + (64 * 10 + 10)
@@ -32,40 +34,42 @@ CONV_STATISTICS = 4 * 2 * (32 + 64 + 64) + 3 * 8  # mean, variance, and a count 
         ("er-ace", {}, 2, 2),
         ("supbyol", {}, 3, 2),  # the target network on the incoming ones
         ("supbyol", {"positives": "memory"}, 3, 2),  # or on their partners
-        ("supbyol", {"passes": "joint"}, 4, 2),  # whose target sees the replayed ones along
+        ("supbyol", {"passes": "joint"}, 4, 2),  # whose target also sees the replayed ones
         ("ccp", {}, 2, 2),
         ("replay", {}, 2, 2),
         ("patch-lda", {}, 0, 0),  # no network
+        ("lda", {}, 0, 0),  # without an encoder
+        ("lda", {"encoder": Adapted(nn.Flatten(), (1, 8, 8), frozen=True), "budget": 50_000}, 1, 0),
         ("hybrid", {}, 2, 2),  # as replay
     ],
 )
-def test_passes_for_each_incoming_sample(method: str, options: dict[str, Any], forward: int, backward: int) -> None:
+def test_passes_per_incoming_sample(method: str, options: dict[str, Any], forward: int, backward: int) -> None:
     cost = measure_cost(create(method, IMAGES, **options))
     assert (cost.forward_passes, cost.backward_passes) == (forward, backward)
 
 
-def test_every_method_has_its_passes_asserted() -> None:
-    (table,) = (mark for mark in test_passes_for_each_incoming_sample.pytestmark if mark.name == "parametrize")
+def test_the_expected_passes_cover_every_method() -> None:
+    (table,) = (mark for mark in test_passes_per_incoming_sample.pytestmark if mark.name == "parametrize")
     assert {row[0] for row in table.args[1]} == methods().keys()
 
 
-def test_passes_are_for_each_sample_of_the_batch_in_use() -> None:
+def test_passes_depend_on_the_batch_size() -> None:
     assert measure_cost(create("er", IMAGES), batch_size=5).forward_passes == 3  # 5 incoming and 10 replayed
     assert measure_cost(create("er", IMAGES), batch_size=40).forward_passes == 1.25
 
 
 @pytest.mark.parametrize(("method", "passes"), [("finetune", 1), ("er", 2), ("der++", 3)])
-def test_operations_of_a_perceptron(method: str, passes: int) -> None:
-    """A multiplication and an addition for each weight: forward, for its gradient, for that of its input.
+def test_flops_of_an_mlp(method: str, passes: int) -> None:
+    """One multiplication and one addition per weight: forward, for its gradient, and for the gradient of its input.
 
-    The samples themselves have no gradient. The head of DER++ is asked once more, for the logits to store.
+    The samples themselves have no gradient. The head of DER++ runs once more, for the logits to store.
     """
     first, second, head = 6 * 256, 256 * 128, 128 * 3
     expected = passes * 2 * (2 * first + 3 * second + 3 * head) + (2 * head if method == "der++" else 0)
     assert measure_cost(create(method, VECTORS)).flops == expected
 
 
-def test_operations_of_convolutions() -> None:
+def test_flops_of_convolutions() -> None:
     first, second, third, head = 8 * 8 * 9 * 1 * 32, 4 * 4 * 9 * 32 * 64, 4 * 4 * 9 * 64 * 64, 64 * 10
     cost = measure_cost(create("finetune", IMAGES))
     assert cost.flops == 2 * (2 * first + 3 * (second + third + head))
@@ -90,13 +94,13 @@ def test_operations_of_convolutions() -> None:
         ("icarl", {"memory_per_class": 2}, 2 * 4 * PERCEPTRON_WEIGHTS + 3, 7 * (6 * 4 + 8) + 8),
     ],
 )
-def test_bytes_of_a_perceptron(method: str, options: dict[str, Any], network: int, memory: int) -> None:
+def test_bytes_of_an_mlp(method: str, options: dict[str, Any], network: int, memory: int) -> None:
     cost = measure_cost(create(method, VECTORS, **options))
     counters = 3 * 8 + 8  # samples seen of each class, steps
     assert (cost.network_bytes, cost.memory_bytes) == (network + counters, memory)
 
 
-def test_bytes_of_convolutions_and_of_images_as_they_are_stored() -> None:
+def test_bytes_of_convolutions_and_of_stored_images() -> None:
     cost = measure_cost(create("er", IMAGES, memory_per_class=20))
     assert cost.network_bytes == 4 * CONV_WEIGHTS + CONV_STATISTICS + 10 * 8 + 8
     assert cost.memory_bytes == 201 * (64 * 1 + 8) + 8

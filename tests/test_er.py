@@ -15,7 +15,7 @@ LABELS = [4, 0, 4, 5, 1]
 
 
 def cross_entropy(head: nn.Module, batch: Encoded) -> Tensor:
-    """Averaged over the samples that weigh something."""
+    """Averaged over the samples with a weight above zero."""
     rows = [row for row, weight in enumerate(batch.weight) if weight]
     scores = head(batch.features).double()
     terms = [equations.softmax_loss(scores[row], int(batch.y[row]), range(10)) for row in rows]
@@ -44,8 +44,8 @@ def test_loss(
     step(learner, LABELS, look)
 
 
-def test_missing_rows_are_stood_in_for_at_no_weight(few: Dataset, step: Callable[..., None]) -> None:
-    """Three samples are stored and ten asked for: the other seven are incoming ones again."""
+def test_missing_rows_are_replaced_with_weight_zero(few: Dataset, step: Callable[..., None]) -> None:
+    """Three samples are stored and ten are drawn: the other seven are incoming ones."""
     learner = create("er", few.spec)
     learner.observe(few.train_x[:3], few.train_y[:3])
 
@@ -62,7 +62,7 @@ def test_missing_rows_are_stood_in_for_at_no_weight(few: Dataset, step: Callable
 
 
 @pytest.mark.parametrize(("replay_from", "labels"), [("all", {0, 1, 2, 3}), ("others", {2, 3})])
-def test_where_replay_comes_from(
+def test_replay_from_all_or_other_classes(
     halfway: Callable[..., Any], step: Callable[..., None], replay_from: str, labels: set[int]
 ) -> None:
     learner: ReplayLearner[Any] = halfway("er", replay_from=replay_from, replay_size=20)
@@ -90,7 +90,7 @@ def test_views_are_augmented_and_scaled(halfway: Callable[..., Any], step: Calla
 
 
 def test_the_memory_is_written_after_the_step(halfway: Callable[..., Any], step: Callable[..., None]) -> None:
-    learner = halfway("er", memory_per_class=5)  # with room for two more
+    learner = halfway("er", memory_per_class=5)  # with capacity for two more
     stored = learner.memory.x.clone()
     step(learner, LABELS, lambda *_: torch.testing.assert_close(learner.memory.x, stored, rtol=0, atol=0))
     assert learner.memory.y[48:50].tolist() == LABELS[:2]

@@ -23,7 +23,7 @@ def softmax_loss(learner: ERACE, batch: Encoded, among: set[int]) -> Tensor:
 @pytest.mark.parametrize("contrast_unseen", [True, False])
 @pytest.mark.parametrize("labels", [[4, 5, 4, 0], [0, 0, 1, 2], [4, 4, 4]], ids=str)
 def test_loss(halfway: Callable[..., Any], step: Callable[..., None], labels: list[int], contrast_unseen: bool) -> None:
-    """Over the classes of the batch, and those never seen; replayed samples over all."""
+    """Incoming samples: over the classes of the batch and those never seen. Replayed samples: over all classes."""
     learner: ERACE = halfway("er-ace", contrast_unseen=contrast_unseen, incoming_weight=0.5, replay_weight=2.0)
     among = set(labels) | (UNSEEN if contrast_unseen else set())
 
@@ -35,7 +35,7 @@ def test_loss(halfway: Callable[..., Any], step: Callable[..., None], labels: li
 
 
 @pytest.mark.parametrize("label", [0, 4], ids=["of the past", "new"])
-def test_one_class_alone_has_no_incoming_loss(
+def test_a_single_class_has_no_incoming_loss(
     halfway: Callable[..., Any], samples: Callable[..., Any], label: int
 ) -> None:
     learner: ERACE = halfway("er-ace", contrast_unseen=False, replay_weight=0.0)

@@ -1,4 +1,4 @@
-"""ER-AML: its loss, its draws, and what is left of it with one class a task."""
+"""ER-AML: its loss, its draws, and what is left of it with one class per task."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,13 +21,13 @@ def replay_loss(learner: ERAML, replay: Encoded) -> Tensor:
 
 @pytest.mark.parametrize("labels", [[4, 5, 4, 5, 0, 6], [4, 4, 5, 5], [0, 0, 1, 1, 0, 1]], ids=str)
 def test_loss(halfway: Callable[..., Any], step: Callable[..., None], labels: list[int]) -> None:
-    """Class 6 is alone, in the memory too: its anchor is left out, and with it what it drew."""
+    """Class 6 has one sample, in the memory too: its anchor and what it drew are left out."""
     learner: ERAML = halfway("er-aml", incoming_weight=0.5, replay_weight=2.0, contrast_temperature=0.2)
 
     def look(loss: Tensor, incoming: Encoded, replay: Encoded, positive: Encoded, negative: Encoded) -> None:
         kept = [i for i, label in enumerate(labels) if label != 6]
         assert (positive.weight * negative.weight).nonzero().flatten().tolist() == kept
-        assert torch.equal(positive.y, incoming.y)  # where there is none, the sample itself stands in
+        assert torch.equal(positive.y, incoming.y)  # where there is none, the sample itself is used
         assert all(negative.y[i] != incoming.y[i] and int(negative.y[i]) in labels for i in kept)
         drawn = torch.cat([positive.features[kept], negative.features[kept]]).double()
         drawn_y = [*positive.y[kept].tolist(), *negative.y[kept].tolist()]
@@ -39,7 +39,9 @@ def test_loss(halfway: Callable[..., Any], step: Callable[..., None], labels: li
 
 
 @pytest.mark.parametrize("label", [0, 4], ids=["of the past", "new"])
-def test_one_class_alone_leaves_the_replay(halfway: Callable[..., Any], step: Callable[..., None], label: int) -> None:
+def test_a_single_class_has_replay_loss_only(
+    halfway: Callable[..., Any], step: Callable[..., None], label: int
+) -> None:
     """There is nothing to contrast with: the incoming loss is exactly zero, and so are its gradients."""
     learner: ERAML = halfway("er-aml", replay_weight=1.0)
 
@@ -52,7 +54,7 @@ def test_one_class_alone_leaves_the_replay(halfway: Callable[..., Any], step: Ca
     assert learner.head.weight.grad.any()
 
 
-def test_one_class_and_an_empty_memory_change_nothing(few: Dataset) -> None:
+def test_a_single_class_and_an_empty_memory_change_no_weight(few: Dataset) -> None:
     learner = create("er-aml", few.spec)
     before = [weight.detach().clone() for weight in learner.parameters()]
     assert learner.observe(few.train_x[:10], few.train_y[:10]) == 0

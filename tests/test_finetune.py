@@ -21,7 +21,7 @@ def test_a_step_is_plain_gradient_descent(few: Dataset, name: str) -> None:
         torch.testing.assert_close(ours, before - 0.2 * gradient)
 
 
-def test_one_forgets_and_the_other_learns(digits: Dataset) -> None:
+def test_finetune_forgets_and_iid_learns(digits: Dataset) -> None:
     right = {}
     for name, make in (("finetune", class_incremental), ("iid", iid)):
         learner = create(name, digits.spec, augment=False)

@@ -1,4 +1,4 @@
-"""`import onebyone` needs torch and numpy only, and no room of the house imports from a later one."""
+"""`import onebyone` needs torch and numpy only, and no package imports from a later one."""
 
 import ast
 import subprocess
@@ -11,17 +11,17 @@ import onebyone
 
 PACKAGE = Path(onebyone.__file__).parent
 
-# The rooms in the order of DESIGN.md; those of one row do not know each other.
+# The packages in the order of DESIGN.md; those of one row do not import each other.
 ORDER = [
     ["errors", "seeding"],
-    ["options", "files", "registry", "river"],
+    ["options", "files", "registry", "river", "client"],
     ["data", "tensors"],
     ["streams", "memory", "nets"],
     ["methods"],
     ["engine"],
     ["evaluation", "estimator", "testing"],
-    ["runs"],
-    ["paper"],
+    ["runs", "serve"],
+    ["distributed", "paper"],
     ["cli"],
     ["__main__"],
 ]
@@ -61,7 +61,7 @@ print(len(onebyone.methods()), "methods")
 """
 
 
-def test_torch_and_numpy_are_enough() -> None:
+def test_import_needs_torch_and_numpy_only() -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=False)
     assert done.stdout == f"{len(onebyone.methods())} methods\n", done.stderr
 
@@ -79,19 +79,19 @@ assert not [name for name in sys.modules if name.startswith(("onebyone.paper", "
 """
 
 
-def test_runs_need_neither_a_page_nor_a_terminal() -> None:
+def test_runs_need_no_packages_of_the_report_or_the_command_line() -> None:
     subprocess.run([sys.executable, "-c", RUNS], check=True)
 
 
 def imported(tree: ast.AST) -> set[str]:
-    """The rooms a file imports from, at its top or anywhere inside."""
+    """The packages that a file imports from, at its top or anywhere inside."""
     names = set()
     for node in ast.walk(tree):
         match node:
             case ast.Import():
                 names |= {alias.name for alias in node.names}
             case ast.ImportFrom(module="onebyone"):
-                # A name that is no room is offered by the package itself, which is all of it up to the methods.
+                # Another name is exported by onebyone itself, which imports everything up to the methods.
                 names |= {f"onebyone.{a.name if a.name in RANK else 'methods'}" for a in node.names}
             case ast.ImportFrom():
                 assert node.level == 0, "imports are written in full"
@@ -103,7 +103,7 @@ FILES = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py")) if 
 
 
 @pytest.mark.parametrize("file", FILES, ids=str)
-def test_no_room_imports_from_a_later_one(file: Path) -> None:
+def test_no_package_imports_from_a_later_one(file: Path) -> None:
     room = file.parts[0].removesuffix(".py")
     assert room in RANK, f"say in ORDER where {room} stands"
     others = imported(ast.parse((PACKAGE / file).read_text())) - {room}
@@ -116,7 +116,7 @@ def test_only_the_command_line_imports_the_paper(file: Path) -> None:
         assert "paper" not in imported(ast.parse((PACKAGE / file).read_text()))
 
 
-def test_the_direction_of_imports_is_seen() -> None:
+def test_the_check_of_imports_finds_every_form() -> None:
     """The check itself, on every way of writing an import."""
     text = """
 import onebyone.cli.app, torch

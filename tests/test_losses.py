@@ -45,7 +45,7 @@ def test_equation_1(y: list[int], seed: int, temperature: float) -> None:
 
 @given(labels, seeds, st.data())
 def test_equation_1_with_any_positives(y: list[int], seed: int, data: st.DataObject) -> None:
-    """Any choice of positives: SupBYOL makes a lone sample its own, and may draw them from elsewhere."""
+    """Any choice of positives: SupBYOL may draw them from the memory, or use the sample itself."""
     count = data.draw(st.integers(1, 6))
     positives = [data.draw(st.lists(st.integers(0, count - 1), unique=True)) for _ in y]
     mask = torch.tensor([[p in own for p in range(count)] for own in positives])
@@ -58,7 +58,7 @@ def test_equation_1_with_any_positives(y: list[int], seed: int, data: st.DataObj
 
 @given(labels, seeds, temperatures, st.sampled_from(["mean", "sum"]), st.data())
 def test_equation_2(y: list[int], seed: int, temperature: float, reduction: losses.Reduction, data: st.DataObject):
-    """The softmax runs over observed classes only; samples without weight are as if they were not there."""
+    """The softmax runs over observed classes only; samples of weight zero do not count."""
     observed = sorted({*y, *data.draw(st.lists(st.integers(0, CLASSES - 1)))})
     there = data.draw(st.lists(st.booleans(), min_size=len(y), max_size=len(y)))
     kept = [i for i, yes in enumerate(there) if yes]
@@ -112,7 +112,7 @@ def test_equation_3(term: str, y: list[int], seed: int, temperature: float, data
 
 @given(labels, labels, seeds, temperatures, st.data())
 def test_supervised_contrast(y: list[int], drawn_y: list[int], seed: int, temperature: float, data: st.DataObject):
-    """Unusable samples are as if not drawn, anchors without weight as if not there; with nothing left, exactly 0."""
+    """Unusable samples and anchors of weight zero do not count; if none is left, the loss is exactly 0."""
     usable = data.draw(st.lists(st.booleans(), min_size=len(drawn_y), max_size=len(drawn_y)))
     there = data.draw(st.lists(st.booleans(), min_size=len(y), max_size=len(y)))
     kept, used = ([i for i, yes in enumerate(flags) if yes] for flags in (there, usable))
@@ -139,7 +139,7 @@ def test_supervised_contrast(y: list[int], drawn_y: list[int], seed: int, temper
 
 
 @pytest.mark.parametrize(("usable", "weight"), [(False, 1.0), (True, 0.0), (False, 0.0)])
-def test_a_contrast_of_nothing_is_exactly_zero(usable: bool, weight: float) -> None:
+def test_a_contrast_without_samples_is_exactly_zero(usable: bool, weight: float) -> None:
     anchor, drawn = (x.requires_grad_() for x in normal(0, (4, DEPTH), (6, DEPTH)))
     mask = torch.full((6,), usable)
     loss = losses.supervised_contrast(
@@ -156,7 +156,7 @@ def test_class_means(y: list[int], seed: int, data: st.DataObject) -> None:
     members = [[i for i, label in enumerate(y) if label == c and there[i]] for c in range(CLASSES)]
     arguments = torch.tensor(y)[:, None] == torch.arange(CLASSES), torch.tensor(there).double()
     agree(
-        lambda z, w: (losses.class_means(z, *arguments)[0] * w).sum(),  # w: to see each number by itself
+        lambda z, w: (losses.class_means(z, *arguments)[0] * w).sum(),  # w: to compare each number separately
         lambda z, w: sum((sum(z[i] for i in own) / len(own) * w[c]).sum() for c, own in enumerate(members) if own),
         *normal(seed, (len(y), DEPTH), (CLASSES, DEPTH)),
     )

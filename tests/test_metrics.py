@@ -8,7 +8,7 @@ from onebyone.data import Dataset
 from onebyone.evaluation import Metrics, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
 
-# All computed with pencil and paper, from the definitions.
+# All computed by hand, from the definitions.
 BY_HAND: dict[str, tuple[Matrix, bool, dict[str, Any]]] = {
     "three tasks, forgotten one by one": (
         ((0.9, 0.0, 0.0), (0.5, 0.8, 0.0), (0.3, 0.6, 0.75)),
@@ -75,7 +75,7 @@ BY_HAND: dict[str, tuple[Matrix, bool, dict[str, Any]]] = {
             "worst_case": 0.0,
         },
     ),
-    "a task answered by luck before it was met": (  # which is neither known nor forgotten
+    "a task answered by luck before it was met": (  # which is neither learnt nor forgotten
         ((1.0, 0.9, 0.0), (1.0, 0.5, 0.0), (1.0, 0.5, 0.75)),
         True,
         {
@@ -114,7 +114,7 @@ BY_HAND: dict[str, tuple[Matrix, bool, dict[str, Any]]] = {
             "worst_case": 0.25,
         },
     ),
-    "classes shared between tasks, not all met at once": (  # what was not met is left out, not zero
+    "classes shared between tasks, not all met at once": (  # what was not seen is left out, not zero
         ((0.5, None, None), (0.25, 0.75, None), (0.75, 0.5, 0.25)),
         False,
         {
@@ -131,7 +131,7 @@ BY_HAND: dict[str, tuple[Matrix, bool, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("matrix", "disjoint", "expected"), BY_HAND.values(), ids=BY_HAND)
-def test_every_metric_is_what_the_hand_computes(matrix: Matrix, disjoint: bool, expected: dict[str, Any]) -> None:
+def test_metrics_equal_those_computed_by_hand(matrix: Matrix, disjoint: bool, expected: dict[str, Any]) -> None:
     found = vars(metrics(matrix, disjoint))
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -152,12 +152,12 @@ def test_only_a_square_matrix_has_metrics(matrix: Matrix) -> None:
         (((None, None), (0.5, 0.5)), False),
     ],
 )
-def test_a_gap_is_not_taken_for_zero(matrix: Matrix, disjoint: bool) -> None:
+def test_missing_entries_are_refused(matrix: Matrix, disjoint: bool) -> None:
     with pytest.raises(UsageError, match="gaps"):
         metrics(matrix, disjoint)
 
 
-def test_an_entry_is_over_the_classes_met() -> None:
+def test_an_entry_is_over_the_classes_seen() -> None:
     """Tasks (0, 1) and (2, 3); class 3 comes first, class 0 last; class 2 has no test samples."""
     right, total = [[0, 0, 0, 6], [2, 5, 0, 3], [4, 10, 0, 0]], [4, 10, 0, 8]
     matrix = accuracy_matrix(right, total, [(0, 1), (2, 3)], first={0: 2, 1: 1, 2: 0, 3: 0})
@@ -172,7 +172,7 @@ def test_the_curve_can_be_drawn_before_the_end() -> None:
     assert anytime(rows, disjoint=False) == pytest.approx((0.3, 1.3 / 3))
 
 
-def test_a_task_counts_its_samples_and_the_mean_counts_tasks() -> None:
+def test_task_accuracy_is_over_samples_and_the_mean_is_over_tasks() -> None:
     """Tasks of two classes and of one, classes of 10, 90 and 5 test samples."""
     matrix = accuracy_matrix([[10, 45, 0], [0, 90, 5]], [10, 90, 5], [(0, 1), (2,)])
     assert matrix == ((0.55, 0.0), (0.9, 1.0))
@@ -193,9 +193,7 @@ def test_metrics_are_frozen() -> None:
     assert isinstance(metrics([[1.0]]), Metrics)
 
 
-def test_right_answers_are_counted_by_class_and_none_is_right_of_an_unseen_one(
-    few: Dataset, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_right_answers_are_counted_per_class(few: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     learner = create("finetune", few.spec)
     x, y = few.test_x[:8], torch.tensor([0, 0, 0, 1, 1, 2, 2, 2])
     assert right_answers(learner, x, y).tolist() == [0] * 10

@@ -109,7 +109,7 @@ def test_describe() -> None:
 
 
 @pytest.mark.parametrize("name", methods())
-def test_every_option_of_every_method_is_documented_and_its_printed_default_is_its_default(name: str) -> None:
+def test_options_are_documented_with_their_defaults(name: str) -> None:
     kind = methods()[name].options
     described = describe(kind)
     assert all(sentence for *_, sentence in described)

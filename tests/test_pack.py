@@ -1,4 +1,4 @@
-"""Runs of a sweep in one process: what each gives alone."""
+"""Runs of a sweep in one process give the same results as alone."""
 
 import threading
 from contextlib import ExitStack
@@ -11,11 +11,11 @@ import torch
 from onebyone import Dataset
 from onebyone.evaluation import Result
 from onebyone.runs import RunConfig, run
+from onebyone.runs.executors import Assignment, Failed, LocalExecutor, Status
 from onebyone.runs.files import sole_use
 from onebyone.runs.grid import expand, plan
-from onebyone.runs.job import Failed, Setup, Status
-from onebyone.runs.run import Listener
-from onebyone.runs.sweep import run_in_pack
+from onebyone.runs.job import Setup
+from onebyone.runs.listener import Listener
 from run_folders import FILES, names, numbers, steps
 
 
@@ -26,9 +26,8 @@ def pack_of(
     setup = Setup(out, None, "cpu", 500)
     moved: dict[str, Status] = {}
     runs = plan(configs, "cpu")
-    run_in_pack(
-        runs, setup, lambda *_: data, width, stopped or threading.Event(), moved.__setitem__, outcomes.__setitem__
-    )
+    asked = Assignment(setup, runs, moved.__setitem__, outcomes.__setitem__, stopped=stopped or threading.Event())
+    LocalExecutor().execute(replace(asked, jobs=width, on_gpu=True, kept={("digits", False): data}))
     assert all(0 <= status.done <= status.samples for status in moved.values())
     return {name: outcomes[name] for name in runs if name in outcomes}
 
@@ -96,10 +95,10 @@ def test_a_success_removes_the_error_file(few: Dataset, tmp_path: Path) -> None:
 
 def test_a_stopped_pack_is_resumed(few: Dataset, tmp_path: Path) -> None:
     configs = expand({"method": "ccp", "seed": [0, 1, 2], "classes_per_task": 5})
-    whole = pack_of(2, configs, few, tmp_path / "whole")
+    complete = pack_of(2, configs, few, tmp_path / "complete")
 
     class Stop(threading.Event):
-        """Set once it was asked often enough: two runs have begun, the third waits."""
+        """Set after a number of checks: two runs have begun, the third waits."""
 
         asked = 0
 
@@ -109,10 +108,10 @@ def test_a_stopped_pack_is_resumed(few: Dataset, tmp_path: Path) -> None:
 
     out = tmp_path / "stopped"
     assert pack_of(2, configs, few, out, Stop()) == {}
-    assert [steps(out / name) > 0 for name in whole] == [True, True, False]
+    assert [steps(out / name) > 0 for name in complete] == [True, True, False]
     rest = pack_of(2, configs, few, out)
     assert [asdict(one) | {"seconds": 0} for one in rest.values()] == [
-        asdict(one) | {"seconds": 0} for one in whole.values()
+        asdict(one) | {"seconds": 0} for one in complete.values()
     ]
 
 
@@ -120,7 +119,6 @@ def test_a_run_of_another_process_is_done_after_it_ends(tmp_path: Path, few: Dat
     configs = expand({"method": "er", "seed": [0, 1], "classes_per_task": 5})
     first, second = plan(configs, "cpu")
     order: list[str] = []
-    stopped = threading.Event()
     with ExitStack() as other:
         other.enter_context(sole_use(tmp_path / first))
 
@@ -132,7 +130,9 @@ def test_a_run_of_another_process_is_done_after_it_ends(tmp_path: Path, few: Dat
                 other.close()
 
         setup = Setup(tmp_path, None, "cpu", 500)
-        run_in_pack(plan(configs, "cpu"), setup, lambda *_: few, 2, stopped, lambda *_: None, ended)
+        kept = {("digits", False): few}
+        runs = plan(configs, "cpu")
+        LocalExecutor().execute(Assignment(setup, runs, lambda *_: None, ended, jobs=2, on_gpu=True, kept=kept))
     assert order == [second, first]
 
 

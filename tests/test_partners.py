@@ -1,4 +1,4 @@
-"""Partners for the incoming samples, from the memory and the batch. Samples are their own number."""
+"""Partners for the incoming samples, from the memory and the batch. The value of a sample is its number."""
 
 from collections import Counter
 
@@ -28,12 +28,12 @@ def setting(stored: list[int], incoming: list[int]) -> tuple[Reservoir, Rows]:
     st.booleans(),
     st.integers(0, 2**32 - 1),
 )
-def test_a_partner_is_an_allowed_one_and_never_oneself(
+def test_a_partner_is_allowed_and_is_never_the_sample_itself(
     stored: list[int], incoming: list[int], same: bool, seed: int
 ) -> None:
-    """Without any, the weight is zero. Rows of the memory that are not filled are nobody's partner."""
+    """Without a candidate the weight is zero. Empty rows of the memory are never partners."""
     memory, batch = setting(stored, incoming)
-    labels = torch.cat([memory.y[:-1], batch.y])  # empty rows pass for class 0
+    labels = torch.cat([memory.y[:-1], batch.y])  # empty rows have label 0
     allowed = (batch.y[:, None] == labels) == same
     rows = draw_partners(memory, batch, allowed, torch.Generator().manual_seed(seed))
     for i, label in enumerate(incoming):

@@ -16,7 +16,7 @@ from onebyone.nets.patches import FLOOR, MOST_PATCHES, PICTURES, REGULARISATION,
 
 
 def patches_by_hand(patches: Patches, images: Tensor) -> Tensor:
-    """Every patch of every image, and of its mirror image where that counts, filter by filter."""
+    """Every patch of every image, and of its mirror image if it is used, filter by filter."""
     size, rows, views = patches.patch, [], len(patches.pooling)
     filters = torch.einsum("kw,wcij->kcij", patches.filters.float(), patches.components)
     for image in images:
@@ -35,24 +35,24 @@ def patches_by_hand(patches: Patches, images: Tensor) -> Tensor:
                             found[0, int(top), int(left)] += (answer - patches.threshold).relu() / high / wide / views
                             found[1, int(top), int(left)] += (-answer - patches.threshold).relu() / high / wide / views
         rows.append(found.permute(1, 2, 0, 3).flatten().sqrt())
-    return torch.stack(rows)
+    return (torch.stack(rows) - patches.centre) / patches.unit
 
 
 @pytest.mark.parametrize("mirrored", [True, False])
 @pytest.mark.parametrize(("side", "stride"), [(8, 1), (9, 1), (12, 2)])
-def test_features_are_what_filters_answer(side: int, stride: int, mirrored: bool) -> None:
-    """With an odd number of places, the middle ones belong to both sides."""
+def test_features_equal_a_loop_over_patches(side: int, stride: int, mirrored: bool) -> None:
+    """With an odd number of positions, the middle ones belong to both sides."""
     images = torch.rand(3, 3, side, side, generator=torch.Generator().manual_seed(0))
     patches = Patches((3, side, side), filters=5, patch=4, stride=stride, threshold=0.5, mirrored=mirrored)
-    patches.fit(torch.Generator().manual_seed(0))
-    torch.testing.assert_close(patches(images), patches_by_hand(patches, images), rtol=1e-3, atol=1e-4)
-    assert torch.allclose(patches(images.flip(3)), patches(images), rtol=1e-3, atol=1e-4) == mirrored
-    torch.testing.assert_close(patches(3 * images + 2), patches(images), rtol=1e-3, atol=1e-3)  # whatever the unit
+    patches.fit(seed=0)
+    torch.testing.assert_close(patches(images), patches_by_hand(patches, images), rtol=1e-3, atol=2e-2)
+    assert torch.allclose(patches(images.flip(3)), patches(images), rtol=1e-3, atol=2e-2) == mirrored
+    torch.testing.assert_close(patches(3 * images + 2), patches(images), rtol=1e-3, atol=5e-2)  # at every scale
 
 
 @pytest.mark.parametrize(("flip", "told_apart"), [(True, False), (False, True)])
-def test_mirror_images_are_told_apart_where_they_are_not_the_same(flip: bool, told_apart: bool) -> None:
-    """As b and d are; whether they are, the augmentation of a data set says."""
+def test_mirror_images_differ_unless_the_augmentation_flips(flip: bool, told_apart: bool) -> None:
+    """As with b and d. The augmentation of a data set says whether mirror images are of the same class."""
     generator = torch.Generator().manual_seed(0)
     left = torch.zeros(1, 12, 12)
     left[0, 2:10, 2:4] = left[0, 6:10, 2:8] = 1
@@ -67,14 +67,14 @@ def test_mirror_images_are_told_apart_where_they_are_not_the_same(flip: bool, to
 
 
 @pytest.mark.parametrize("unit", [1e-30, 1e-7, 1e25])
-def test_the_unit_of_an_image_does_not_matter(digits: Dataset, unit: float) -> None:
+def test_features_do_not_depend_on_the_scale_of_an_image(digits: Dataset, unit: float) -> None:
     spec, y = replace(digits.spec, dtype=torch.float32), digits.train_y
     plain, other = (learn(make(spec), digits.train_x * scale, y) for scale in (1.0, unit))
     agree = plain.predict(digits.test_x * 1.0) == other.predict(digits.test_x * unit)
     assert agree.float().mean() > 0.99
 
 
-def test_one_absurd_image_does_no_harm(digits: Dataset) -> None:
+def test_one_extreme_image_does_not_spoil_the_statistics(digits: Dataset) -> None:
     spec = replace(digits.spec, dtype=torch.float32)
     x = digits.train_x * 1.0
     x[100, 0, 3, 3] = 3e38
@@ -82,7 +82,7 @@ def test_one_absurd_image_does_no_harm(digits: Dataset) -> None:
     assert (learner.predict(digits.test_x * 1.0) == digits.test_y).float().mean() > 0.9
 
 
-def test_components_of_a_patch_are_orthonormal_and_blind_to_its_mean() -> None:
+def test_components_are_orthonormal_and_ignore_the_mean() -> None:
     waves, mirror = cosines(3, 4)
     assert len(waves) == 3 * 4 * 4 - 1
     torch.testing.assert_close(waves.flatten(1) @ waves.flatten(1).T, torch.eye(47), rtol=0, atol=1e-5)
@@ -90,9 +90,9 @@ def test_components_of_a_patch_are_orthonormal_and_blind_to_its_mean() -> None:
     torch.testing.assert_close(waves.flip(3), waves * mirror[:, None, None, None], rtol=0, atol=1e-5)
 
 
-def test_filters_are_what_whitened_patches_of_dead_leaves_gather_around() -> None:
+def test_filters_are_clusters_of_whitened_patches_of_dead_leaves() -> None:
     patches, generator = Patches((1, 8, 8), filters=6), torch.Generator().manual_seed(0)
-    patches.fit(torch.Generator().manual_seed(0))
+    patches.fit(seed=0)
     pictures = dead_leaves(PICTURES, 1, 16, generator).double()
     every = F.unfold(pictures, 4).mT
     every = every - every.mean(2, keepdim=True)
@@ -108,7 +108,7 @@ def test_filters_are_what_whitened_patches_of_dead_leaves_gather_around() -> Non
 
 
 def test_dead_leaves_look_like_natural_images() -> None:
-    """Alike from near and far, much alike in their channels, and no border jagged."""
+    """Similar at every scale, correlated between channels, and without jagged borders."""
     pictures = dead_leaves(100, 3, 64, torch.Generator().manual_seed(0))
     spectrum = torch.fft.rfft2(pictures.mean(1)).abs().square().mean(0)
     fall = spectrum[0, 2] / spectrum[0, 16]  # of natural images: with about the square of the frequency
@@ -124,10 +124,10 @@ def test_images_of_any_size(shape: tuple[int, ...]) -> None:
     y = torch.arange(40) // 20
     learner = learn(make(Spec(shape, 2, torch.float32), budget=300_000), x, y)
     assert learner.scores(x).isfinite().all()
-    if shape != (1, 1, 1):  # of which nothing is left without its mean
+    if shape != (1, 1, 1):  # which is zero without its mean
         assert (learner.predict(x) == y).float().mean() > 0.9
 
 
 @pytest.mark.parametrize(("options", "stride"), [({}, 1), ({"budget": 2_000_000}, 2), ({"stride": 3}, 3)], ids=str)
-def test_many_filters_look_at_fewer_rows(digits: Dataset, options: dict[str, int], stride: int) -> None:
+def test_many_filters_use_every_second_row(digits: Dataset, options: dict[str, int], stride: int) -> None:
     assert make(digits.spec, **options).extractor.stride == stride

@@ -1,4 +1,4 @@
-"""Replay done right: without its ingredients it is ER, and each of them does what it says."""
+"""Method replay: without its additions it is ER, and each addition works as documented."""
 
 import re
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def test_with_the_documented_options_it_is_er_with_its_defaults(digits: Dataset)
 
 @pytest.mark.parametrize("average", [0.0, 0.9, 1.0])
 def test_the_average_of_the_weights(few: Dataset, average: float) -> None:
-    """By hand, over the weights after every step; statistics of BatchNorm are averaged as weights are."""
+    """Against a mean computed by hand over the weights after every step; BatchNorm statistics are averaged too."""
     learner = create("replay", few.spec, memory_per_class=2, average=average)
     assert isinstance(learner, MixedReplay)
     names = [name for name, tensor in learner.encoder.state_dict().items() if tensor.is_floating_point()]
@@ -51,7 +51,7 @@ def test_the_average_of_the_weights(few: Dataset, average: float) -> None:
     for step, (x, y) in enumerate(batches, start=1):
         learner.observe(x, y)
         now = learner.encoder.state_dict()
-        kept = min(average, 1 - 1 / step)  # of the first steps the plain mean, without the weights before them
+        kept = min(average, 1 - 1 / step)  # the plain mean in the first steps, without the initial weights
         expected = {name: kept * expected[name] + (1 - kept) * now[name].double() for name in names}
     assert step > 1 / (1 - 0.9)
     for name in names:
@@ -69,14 +69,14 @@ def test_answers_come_from_the_average(few: Dataset) -> None:
 
 
 @pytest.mark.parametrize("average", [0.0, 0.99])
-def test_how_often_a_class_was_shown_of_late(samples: Callable[..., Any], few: Dataset, average: float) -> None:
-    """Whatever the average of the weights: one that follows at once would forget all classes but the last."""
+def test_recent_share_of_each_class(samples: Callable[..., Any], few: Dataset, average: float) -> None:
+    """It does not depend on `average`: a share over one step would contain only the last class."""
     learner = create("replay", few.spec, memory_per_class=1, average=average)
     learner.observe(*samples([3, 3, 4, 4]))  # nothing to replay yet
     expected = torch.zeros(10)
     expected[3] = expected[4] = 0.5
     torch.testing.assert_close(learner.shown, expected)
-    learner.observe(*samples([5, 5, 5, 5]))  # and the four before, which are all there is to replay
+    learner.observe(*samples([5, 5, 5, 5]))  # and the four samples before, which are all that is in the memory
     expected[3] = expected[4] = (0.5 + 0.25) / 2  # the mean of both steps
     expected[5] = 0.5 / 2
     torch.testing.assert_close(learner.shown, expected)
@@ -89,8 +89,8 @@ def test_how_often_a_class_was_shown_of_late(samples: Callable[..., Any], few: D
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["balanced", "reservoir"])
-def test_a_class_that_is_gone_is_no_adjusted_answer(digits: Dataset, policy: str) -> None:
-    """It is shown less and less, which would count for it more and more."""
+def test_a_class_without_recent_samples_is_never_the_adjusted_answer(digits: Dataset, policy: str) -> None:
+    """Its recent share falls towards zero, which would raise its score without bound."""
     learner = create("replay", digits.spec, memory_samples=4, memory_policy=policy, readout="adjusted")
     for classes in range(5), range(5, 10):
         x, y = (v[torch.isin(digits.train_y, torch.tensor(classes))] for v in (digits.train_x, digits.train_y))
@@ -111,14 +111,14 @@ def test_the_adjusted_answer(few: Dataset) -> None:
     assert (head.shown > 0).all()
 
 
-def test_class_means_are_found_once_until_something_changes(few: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_class_means_are_computed_once_until_something_changes(few: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
     plain = MixedReplay.memory_means
     monkeypatch.setattr(MixedReplay, "memory_means", lambda self: found.append(self) or plain(self))
     learner = taught(few, "replay")
 
     def asked(one: Any) -> int:
-        """How often the means were found for an answer, which has to be that of a learner that never answered."""
+        """How often the means were computed for an answer, which must equal that of a learner that never answered."""
         found.clear()
         scores, times = one.scores(few.test_x), len(found)
         fresh = create("replay", few.spec, memory_per_class=2)

@@ -41,21 +41,21 @@ SPARSE = replace(
 
 
 @pytest.mark.parametrize("result", [FULL, SPARSE], ids=["full", "sparse"])
-def test_a_result_comes_back_from_json_as_it_was(result: Result) -> None:
+def test_a_result_is_read_from_json_as_it_was(result: Result) -> None:
     again = Result.from_json(result.to_json())
     assert again == result
     assert asdict(again) == asdict(result)
     assert again.to_json() == result.to_json()
 
 
-def test_nothing_is_lost_on_the_way_to_json() -> None:
+def test_json_has_every_field() -> None:
     written = json.loads(FULL.to_json())
     assert written.keys() == {field.name for field in fields(Result)}
     assert written["accuracy_matrix"] == [[1.0, 0.0], [0.25, 0.75]]
     assert json.loads(SPARSE.to_json())["forgetting"] is None
 
 
-def test_results_of_earlier_versions_are_read_and_mean_the_same() -> None:
+def test_results_of_earlier_versions_are_read() -> None:
     paths = sorted((Path(__file__).parent.parent / "results" / "first-runs").glob("*.json"))
     assert len(paths) == 6
     for path in paths:
@@ -70,7 +70,7 @@ def test_a_result_is_frozen() -> None:
         FULL.accuracy = 1.0  # type: ignore[misc]
 
 
-def test_a_result_cut_short_anywhere_is_refused() -> None:
+def test_a_truncated_result_is_refused() -> None:
     text = FULL.to_json().strip()
     for length in range(len(text)):
         with pytest.raises(UsageError, match="delete it and run again"):

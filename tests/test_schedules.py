@@ -1,4 +1,4 @@
-"""Streams that look like life: blurry, in waves, returning, imbalanced."""
+"""Streams beyond disjoint tasks: blurry, gaussian, returning, imbalanced."""
 
 from collections.abc import Callable
 from itertools import groupby
@@ -25,7 +25,7 @@ kinds = pytest.mark.parametrize("make", MAKE.values(), ids=MAKE)
 
 
 def shuffled(counts: list[int]) -> Tensor:
-    """Labels with so many samples of each class, in no order."""
+    """Shuffled labels with this many samples of each class."""
     y = torch.arange(len(counts)).repeat_interleave(torch.tensor(counts))
     return y[torch.randperm(len(y), generator=torch.Generator().manual_seed(7))]
 
@@ -39,8 +39,8 @@ def arriving(stream: Stream, y: Tensor) -> Tensor:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, least: int = 3) -> World:
-    """Labels with at least so many samples a class, the number of classes, and what every stream is told."""
+def labelled(draw: st.DrawFn, least: int = 3) -> World:
+    """Labels with a minimum number of samples per class, the number of classes, and keywords of every stream."""
     counts = draw(st.lists(st.integers(least, 40), min_size=2, max_size=9))
     common = {
         "classes_per_task": draw(st.integers(1, len(counts) - 1)),
@@ -52,7 +52,7 @@ def worlds(draw: st.DrawFn, least: int = 3) -> World:
 
 
 @kinds
-@given(world=worlds())
+@given(world=labelled())
 def test_every_sample_arrives_once_in_full_batches(make: Callable[..., Stream], world: World) -> None:
     y, classes, common = world
     stream = make(y, classes, **common)
@@ -69,7 +69,7 @@ def test_every_sample_arrives_once_in_full_batches(make: Callable[..., Stream], 
 
 
 def strangers(stream: Stream, y: Tensor) -> list[int]:
-    """How many samples of each task are not of its classes; a class that comes back is a stranger the second time."""
+    """How many samples of each task are not of its classes."""
     met: set[int] = set()
     counts = []
     for task in stream.tasks:
@@ -79,8 +79,8 @@ def strangers(stream: Stream, y: Tensor) -> list[int]:
 
 
 @kinds
-@given(world=worlds(least=20), imbalance=st.floats(1.01, 5))
-def test_the_ratio_of_classes_is_as_asked(make: Callable[..., Stream], world: World, imbalance: float) -> None:
+@given(world=labelled(least=20), imbalance=st.floats(1.01, 5))
+def test_imbalance_is_the_ratio_of_class_sizes(make: Callable[..., Stream], world: World, imbalance: float) -> None:
     y, classes, common = world
     stream = make(y, classes, imbalance=imbalance, **common)
     indices = everything(stream)
@@ -93,7 +93,7 @@ def test_the_ratio_of_classes_is_as_asked(make: Callable[..., Stream], world: Wo
     assert sorted(everything(same)) == sorted(indices)  # whatever the schedule
 
 
-def test_which_class_is_rare_is_drawn_by_the_seed() -> None:
+def test_the_seed_determines_which_class_is_rare() -> None:
     y = shuffled([50] * 5)
     rarest = {int(torch.bincount(y[everything(iid(y, 5, imbalance=10, seed=seed))]).argmin()) for seed in range(20)}
     assert len(rarest) > 2
@@ -102,7 +102,7 @@ def test_which_class_is_rare_is_drawn_by_the_seed() -> None:
 
 
 @given(share=st.floats(0, 1), classes_per_task=st.sampled_from([1, 2, 3]), seed=st.integers(0, 99))
-def test_a_share_of_the_samples_strays_evenly(share: float, classes_per_task: int, seed: int) -> None:
+def test_moved_samples_are_uniform_over_the_other_tasks(share: float, classes_per_task: int, seed: int) -> None:
     y = shuffled([400] * 7)
     stream = blurry(y, 7, classes_per_task, share=share, seed=seed)
     tasks, count = len(stream.tasks), len(y)
@@ -120,7 +120,7 @@ def test_a_share_of_the_samples_strays_evenly(share: float, classes_per_task: in
                 )
 
 
-def test_without_strays_a_blurry_stream_is_the_incremental_one() -> None:
+def test_a_blurry_stream_with_share_0_is_class_incremental() -> None:
     y = shuffled([9, 5, 7])
     sharp, incremental = blurry(y, 3, share=0, seed=4), class_incremental(y, 3, seed=4)
     assert sharp.disjoint
@@ -135,20 +135,22 @@ def test_classes_come_in_waves_with_their_centres_in_order(width: float, classes
     y = shuffled([500] * 6)
     stream = gaussian(y, 6, classes_per_task, width=width, seed=seed, order="random")
     labels = arriving(stream, y)
-    places = torch.arange(len(y), dtype=torch.float64)
-    centres = [float(places[torch.isin(labels, torch.tensor(task.classes))].mean() / len(y)) for task in stream.tasks]
+    positions = torch.arange(len(y), dtype=torch.float64)
+    centres = [
+        float(positions[torch.isin(labels, torch.tensor(task.classes))].mean() / len(y)) for task in stream.tasks
+    ]
     assert centres == sorted(centres)
     sizes = [len(task.indices) for task in stream.tasks]
     assert max(sizes) - min(sizes) <= 1
 
 
 def test_the_width_of_a_wave_is_in_tasks() -> None:
-    """In the middle of a long stream of like classes, time is place: the spread over places is the width."""
+    """In the middle of a long stream of equal classes, the standard deviation of the positions is the width."""
     y = shuffled([200] * 60)
     for width in (0.5, 1.0, 3.0):
         labels = arriving(gaussian(y, 60, width=width), y)
-        places = torch.arange(len(y)) / 200
-        middle = [places[labels == label] for label in range(25, 35)]
+        positions = torch.arange(len(y)) / 200
+        middle = [positions[labels == label] for label in range(25, 35)]
         assert sum(float(p.std()) for p in middle) / 10 == pytest.approx((width**2 + 1 / 12) ** 0.5, rel=0.15)
         assert sum(float(p.mean()) - c for c, p in enumerate(middle, start=25)) / 10 == pytest.approx(0.5, abs=0.3)
 
@@ -160,8 +162,8 @@ def test_a_narrow_wave_is_a_task() -> None:
     assert not narrow.disjoint  # by chance only
 
 
-@given(world=worlds(), periods=st.integers(1, 3))
-def test_every_class_comes_back_as_often_as_asked(world: World, periods: int) -> None:
+@given(world=labelled(), periods=st.integers(1, 3))
+def test_every_class_returns_as_often_as_periods_says(world: World, periods: int) -> None:
     y, classes, common = world
     stream = returning(y, classes, periods=periods, **common)
     assert stream.disjoint == (periods == 1)
@@ -213,21 +215,21 @@ def test_one_task_has_no_boundary_to_blur() -> None:
         (class_incremental, [0, 1, 2], {"imbalance": float("nan")}, "imbalance is nan; it must be at least 1"),
     ],
 )
-def test_what_cannot_be_is_refused(
+def test_impossible_streams_are_refused(
     make: Callable[..., Stream], y: list[int], options: dict[str, float], sentence: str
 ) -> None:
     with pytest.raises(UsageError, match=sentence):
         make(torch.tensor(y), 3, **options)
 
 
-def test_the_global_generator_is_left_alone() -> None:
+def test_streams_do_not_use_the_global_generator() -> None:
     y, before = shuffled([20] * 3), torch.get_rng_state()
     for make in MAKE.values():
         make(y, 3, imbalance=2, order="random")
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_a_stream_by_its_text() -> None:
+def test_a_stream_by_name_and_options() -> None:
     y = shuffled([20] * 4)
     named = streams.create("blurry:share=0.3,imbalance=2", y, 4, 2, order="random", batch_size=3, seed=5)
     made = blurry(y, 4, 2, share=0.3, imbalance=2, order="random", batch_size=3, seed=5)

@@ -12,7 +12,7 @@ from onebyone.memory import Rows
 from onebyone.methods import Encoded
 from onebyone.methods.supbyol import SupBYOL
 
-LABELS = [4, 4, 0, 5, 4, 0]  # 5 is alone, in the batch and in the memory
+LABELS = [4, 4, 0, 5, 4, 0]  # 5 has one sample, in the batch and in the memory
 
 
 def equation_2(learner: SupBYOL, replay: Encoded) -> Tensor:
@@ -44,7 +44,7 @@ def test_loss(
 def test_positives_from_the_memory(
     halfway: Callable[..., Any], step: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each is held to one other sample of its class, or to another view of itself where there is none."""
+    """Each is compared with one other sample of its class, or with another view of itself if there is none."""
     learner: SupBYOL = halfway("supbyol", positives="memory", incoming_weight=0.5)
     original, original_view, drawn, views = learner.partners, learner.view, [], []
 
@@ -78,7 +78,9 @@ def test_positives_from_the_memory(
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.7, 0.99, 1.0])
-def test_the_target_follows(halfway: Callable[..., Any], samples: Callable[..., Any], momentum: float) -> None:
+def test_the_target_follows_by_momentum(
+    halfway: Callable[..., Any], samples: Callable[..., Any], momentum: float
+) -> None:
     """xi <- tau xi + (1 - tau) theta, after the step."""
     learner: SupBYOL = halfway("supbyol", target_momentum=momentum, projector="mlp")
     before = {name: weight.clone() for name, weight in learner.target.named_parameters()}
@@ -90,7 +92,7 @@ def test_the_target_follows(halfway: Callable[..., Any], samples: Callable[..., 
         torch.testing.assert_close(target, expected.detach(), rtol=1e-6, atol=1e-8)
 
 
-def test_what_is_trained(halfway: Callable[..., Any], samples: Callable[..., Any]) -> None:
+def test_which_parameters_are_trained(halfway: Callable[..., Any], samples: Callable[..., Any]) -> None:
     learner: SupBYOL = halfway("supbyol", incoming_weight=1.0, replay_weight=0.0, projector="mlp")
     learner.observe(*samples(LABELS))
     for weight in learner.target.parameters():
@@ -98,4 +100,4 @@ def test_what_is_trained(halfway: Callable[..., Any], samples: Callable[..., Any
         assert weight.grad is None
     for part in (learner.encoder, learner.projector, learner.predictor):
         assert all(weight.grad.any() for weight in part.parameters() if weight.dim() > 1)
-    assert not learner.prototypes.weight.grad.any()  # they meet the incoming samples in no equation
+    assert not learner.prototypes.weight.grad.any()  # no equation compares them with the incoming samples

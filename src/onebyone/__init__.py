@@ -49,6 +49,10 @@ def __getattr__(name: str) -> Any:
         except ImportError as error:
             raise ImportError(f"OnlineClassifier needs more ({error}); pip install 'onebyone[estimator]'") from error
         return OnlineClassifier
+    if name == "distributed":
+        from importlib import import_module
+
+        return import_module("onebyone.distributed")
     if name == "read_results":  # learning from arrays does not need runs
         from onebyone.runs.results import read_results
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 from onebyone.errors import UsageError, unknown
 
 T = TypeVar("T")
+TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 
 
@@ -74,18 +75,8 @@ def describe(kind: type[Any]) -> list[tuple[str, str, str, str]]:
 
 def _convert(name: str, text: str, hint: Any) -> Any:
     if hint is bool:
-        words = {
-            "true": True,
-            "yes": True,
-            "1": True,
-            "on": True,
-            "false": False,
-            "no": False,
-            "0": False,
-            "off": False,
-        }
-        if text.lower() in words:
-            return words[text.lower()]
+        if text.lower() in (*TRUE, *FALSE):
+            return text.lower() in TRUE
     elif hint in (int, float):
         try:
             return hint(text)

@@ -10,9 +10,12 @@ import typer
 from onebyone import __version__
 from onebyone.cli import listings
 from onebyone.cli.demo import demo_command
+from onebyone.cli.learn import info_command, learn_command, predict_command
+from onebyone.cli.merge import merge_command
 from onebyone.cli.output import Answer, command
 from onebyone.cli.reproduce import report_command, reproduce_command
 from onebyone.cli.runs import run_command, sweep_command, table_command
+from onebyone.cli.serve import serve_command
 from onebyone.cli.tune import tune_command
 
 app = typer.Typer(
@@ -45,6 +48,11 @@ COMMANDS: dict[str, Callable[..., Answer]] = {
     "reproduce": reproduce_command,
     "report": report_command,
     "demo": demo_command,
+    "learn": learn_command,
+    "predict": predict_command,
+    "info": info_command,
+    "merge": merge_command,
+    "serve": serve_command,
     "methods": listings.methods,
     "datasets": listings.datasets,
     "streams": listings.streams,

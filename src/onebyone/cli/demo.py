@@ -14,15 +14,17 @@ from onebyone.cli.progress import Bar
 from onebyone.data import Dataset, load
 from onebyone.evaluation import Result
 from onebyone.files import atomic_write
+from onebyone.paper.figures import style
 from onebyone.runs.config import RunConfig
+from onebyone.runs.listener import Listener
 from onebyone.runs.results import Results, summarize
-from onebyone.runs.run import Listener, run
+from onebyone.runs.run import run
 from onebyone.runs.table import EMPTY, Table, render
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MEMORY = 20  # samples a class
+MEMORY = 20  # samples per class
 BUDGET = MEMORY * 10 * 64  # bytes of as many digits, for a method that keeps something else
 METHODS = {
     "patch-lda (auto)": RunConfig(method="patch-lda", device="cpu", options={"budget": BUDGET}),
@@ -30,13 +32,6 @@ METHODS = {
         title: RunConfig(method=name, device="cpu", memory_per_class=MEMORY)
         for title, name in {"CCP": "ccp", "SupBYOL": "supbyol", "ER": "er", "fine-tuning": "finetune"}.items()
     },
-}
-COLOURS = {
-    "patch-lda (auto)": "#5b2a86",
-    "CCP": "#d1495b",
-    "SupBYOL": "#00798c",
-    "ER": "#edae49",
-    "fine-tuning": "#8d99ae",
 }
 SEEDS = (0, 1, 2)
 METRICS = ("accuracy", "forgetting", "average_anytime")
@@ -73,36 +68,34 @@ def compare(out: Path, listener: Listener | None = None) -> dict[str, list[Resul
 
 
 def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
-    """Accuracy over the classes met so far, as they arrive; a band of one standard deviation over the seeds."""
+    """Accuracy over the classes seen so far, as they arrive; a band of one standard deviation over the seeds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9, 5.4), layout="constrained")
     FigureCanvasAgg(figure)  # without pyplot: no window, no global state
     figure.suptitle(
-        "Ten digits, one class at a time, each image seen once",
-        x=0.02,
-        ha="left",
-        fontsize=15,
-        fontweight="bold",
+        "Ten digits, one class at a time, each image seen once", x=0.02, ha="left", fontsize=15, fontweight="bold"
     )
     axes = figure.add_subplot()
-    subtitle = f"accuracy on all classes met so far, in per cent; a memory of {BUDGET:,} bytes, {MEMORY} images a class"
+    subtitle = f"accuracy on all classes seen so far in per cent; memory of {BUDGET:,} bytes, {MEMORY} images per class"
     axes.set_title(subtitle, loc="left", fontsize=10, color="#555555")
     arrivals = range(1, 11)
     ends: dict[str, float] = {}
     for title, runs in results.items():
+        colour, _ = style(METHODS[title].method)
         curves = [[100 * value for value in result.anytime] for result in runs]
         points = [point for values in zip(*curves, strict=True) if (point := summarize(values))]
         middle = [point.mean for point in points]
         low, high = [p.mean - p.std for p in points], [p.mean + p.std for p in points]
-        axes.fill_between(arrivals, low, high, color=COLOURS[title], alpha=0.15, linewidth=0)
-        axes.plot(arrivals, middle, color=COLOURS[title], linewidth=2.5, marker="o", markersize=4)
+        axes.fill_between(arrivals, low, high, color=colour, alpha=0.15, linewidth=0)
+        axes.plot(arrivals, middle, color=colour, linewidth=2.5, marker="o", markersize=4)
         ends[title] = middle[-1]
     height = 0.0
     for title, end in sorted(ends.items(), key=lambda item: item[1]):
+        colour, _ = style(METHODS[title].method)
         height = max(end, height + 5)  # names of curves that end together stand above each other
-        axes.text(10.2, height, f"{title}  {end:.0f}", color=COLOURS[title], va="center", size=11, weight="bold")
+        axes.text(10.2, height, f"{title}  {end:.0f}", color=colour, va="center", size=11, weight="bold")
     chance = [100 / n for n in arrivals]
     axes.plot(arrivals, chance, color="#bbbbbb", linewidth=1, linestyle=":")
     axes.set_xlim(0.6, 12.9)

@@ -15,6 +15,7 @@ from onebyone.data import datasets
 from onebyone.errors import UsageError
 from onebyone.methods import methods
 from onebyone.runs import RunConfig
+from onebyone.runs.executors import EXECUTORS
 from onebyone.streams import streams
 
 
@@ -48,6 +49,21 @@ Device = Annotated[
 ]
 CheckpointEvery = Annotated[
     int | None, typer.Option(metavar="N", help="Steps between checkpoints.", show_default="500, GPU 5000")
+]
+Executor = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="local, ray, or slurm:NAME=VALUE,... for submitit.",
+        autocompletion=names(lambda: EXECUTORS),
+    ),
+]
+Address = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Of the Ray cluster, as auto.", show_default="RAY_ADDRESS")
+]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NAME", help="mlflow, tensorboard:FOLDER or wandb; repeatable.", show_default=False),
 ]
 Jobs = Annotated[int | None, typer.Option(metavar="N", help="Runs at once.", show_default="16 on a GPU, else cores")]
 

@@ -10,24 +10,11 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.methods import method, methods
 from onebyone.methods.registry import AnyLearner
-from onebyone.methods.warm_up import warm_up_samples
 from onebyone.testing import rules
-from onebyone.testing.situations import (
-    BACK,
-    ONE_BY_ONE,
-    SITUATIONS,
-    Method,
-    bounds,
-    combinations,
-    joined,
-    memory_sizes,
-    pairs,
-    variations,
-)
+from onebyone.testing.situations import BACK, ONE_BY_ONE, SITUATIONS, Method, bounds, combinations, memory_sizes, pairs
 from onebyone.testing.words import run
 
 Check = Callable[[], None]
-BALANCED_AND_JOINT = {"memory_policy": "balanced", "passes": "joint"}
 
 
 def check_learner(learner: str | type[AnyLearner], *, thorough: bool = False) -> None:
@@ -57,7 +44,7 @@ def thorough_checks(learner: str | type[AnyLearner]) -> Iterator[tuple[str, Chec
     """What ``check_learner(..., thorough=True)`` adds: every combination of options, and each option alone.
 
     >>> len(list(thorough_checks("finetune")))
-    21
+    39
     """
     return _titled(learner, _thorough_plan)
 
@@ -82,44 +69,34 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
         yield rules.digits_are_met, f"digits, {classes_per_task} per task", options, classes_per_task
     yield rules.random_numbers_are_its_own, "random numbers", {}
     yield rules.something_is_learnt, "learning", {}
-    recorded = not warm_up_samples(subject.make())  # a learner with a warm-up is never captured
-    yield from _steps_and_state({}, recorded)
+    for fill in rules.FILLS:
+        yield rules.shapes_are_static, f"shapes, memory {fill}", {}, fill
+        yield rules.no_value_is_read, f"values, memory {fill}", {}, fill
+    for how in ("state_dict", "copy", "seed"):
+        yield rules.the_state_is_all, f"continuing, same {how}", {}, how
+    yield rules.answers_change_nothing, "answering", {}
     for title, situation in SITUATIONS.items():
         if subject.has(situation.options):
             yield rules.situation_is_met, title, situation.options, situation
     for options in pairs(kind):
-        if recorded:
-            yield rules.shapes_are_static, "shapes, memory full", options, "full"
+        yield rules.shapes_are_static, "shapes, memory full", options, "full"
         yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
-
-
-def _steps_and_state(options: dict[str, Any], recorded: bool) -> Iterator[tuple[Any, ...]]:
-    """Static steps at every fill of the memory, and a complete state, with these options."""
-    for fill in rules.FILLS if recorded else ():
-        yield rules.shapes_are_static, f"shapes, memory {fill}", options, fill
-        yield rules.no_value_is_read, f"values, memory {fill}", options, fill
-    for how in ("state_dict", "copy", "seed"):
-        yield rules.the_state_is_all, f"going on, same {how}", options, how
-    yield rules.answers_change_nothing, "answering", options
 
 
 def _thorough_plan(subject: Method) -> Iterator[tuple[Any, ...]]:
-    """What takes long: each option alone, with joint passes and at its bounds, and every combination of them."""
+    """What takes long: every pair of options in every rule, numbers at their bounds, and every combination."""
     kind = subject.entry.options
-    recorded = not warm_up_samples(subject.make())
     for options, classes_per_task in product(memory_sizes(kind), (1, 2, 3)):
         yield rules.digits_are_met, f"digits, {classes_per_task} per task", options, classes_per_task
-    if subject.has(BALANCED_AND_JOINT):
-        yield from _steps_and_state(BALANCED_AND_JOINT, recorded)
-    for options in [*variations(kind), *joined(kind)]:
-        if recorded:
-            yield rules.shapes_are_static, "shapes, memory full", options, "full"
-            yield rules.no_value_is_read, "values, memory full", options, "full"
-    for options in [*variations(kind)[1:], *pairs(kind)]:
-        yield rules.the_state_is_all, "going on, same state_dict", options, "state_dict"
-    for options in [*variations(kind)[1:], *joined(kind), *bounds(kind)]:
-        yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
-    for options in [*combinations(kind), *bounds(kind)]:
+    for options in pairs(kind):
+        for fill in rules.FILLS:
+            yield rules.shapes_are_static, f"shapes, memory {fill}", options, fill
+            yield rules.no_value_is_read, f"values, memory {fill}", options, fill
+        yield rules.the_state_is_all, "continuing, same state_dict", options, "state_dict"
+        yield rules.answers_change_nothing, "answering", options
+    for title, options in product((ONE_BY_ONE, BACK), bounds(kind)):
+        yield rules.situation_is_met, title, options, SITUATIONS[title]
+    for options in combinations(kind):
         yield rules.situation_is_met, BACK, options, SITUATIONS[BACK]
 
 

@@ -52,13 +52,13 @@ def options_are_a_dataclass(subject: Method) -> None:
 
 def boundaries_are_asked_for(subject: Method) -> None:
     learner = subject.entry.learner
-    told = learner.end_task is not Learner.end_task
+    has_end_task = learner.end_task is not Learner.end_task
     require(
-        learner.needs_boundaries or not told,
+        learner.needs_boundaries or not has_end_task,
         "it has an end_task, which is never called; set needs_boundaries = True, or remove it",
     )
     require(
-        told or not learner.needs_boundaries,
+        has_end_task or not learner.needs_boundaries,
         "it sets needs_boundaries and has no end_task; write one, or remove needs_boundaries",
     )
 
@@ -170,7 +170,7 @@ def _global_random_states() -> dict[str, Any]:
 
 
 def the_state_is_all(subject: Method, how: Literal["state_dict", "copy", "seed"]) -> None:
-    """A second learner that is the same as the first goes on with the same bits."""
+    """A second learner that is the same as the first continues with the same bits."""
     learner, rest = _halfway(subject)
     _is_savable(learner)
     advice = "keep all that changes in parameters and buffers (register_buffer), nothing in plain attributes"
@@ -191,19 +191,19 @@ def the_state_is_all(subject: Method, how: Literal["state_dict", "copy", "seed"]
     losses = learn(learner, rest)
     require_same(before, state(other), "one learner changes while another learns", "share no tensor between learners")
     same_losses = torch.equal(torch.stack(losses), torch.stack(learn(other, rest)))
-    require(same_losses, f"{problem} once it goes on (its losses); {advice}")
-    require_same(state(learner), state(other), f"{problem} once it goes on", advice)
+    require(same_losses, f"{problem} once it continues (its losses); {advice}")
+    require_same(state(learner), state(other), f"{problem} once it continues", advice)
     require(
         torch.equal(learner.scores(few().test_x), other.scores(few().test_x)),
-        f"{problem} once it goes on (its answers); {advice}",
+        f"{problem} once it continues (its answers); {advice}",
     )
 
 
 def _is_savable(learner: AnyLearner) -> None:
-    places: dict[int, str] = {}
+    owners: dict[int, str] = {}
     for name, tensor in learner.state_dict().items():
         require(isinstance(tensor, Tensor), f"{name} in its state_dict is no tensor; a checkpoint holds tensors only")
-        other = places.setdefault(tensor.data_ptr(), name) if tensor.numel() else name
+        other = owners.setdefault(tensor.data_ptr(), name) if tensor.numel() else name
         require(other == name, f"{other} and {name} are one tensor under two names; a checkpoint cannot hold it")
 
 

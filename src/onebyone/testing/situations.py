@@ -60,18 +60,6 @@ def choices(options: type[Checked]) -> dict[str, tuple[Any, ...]]:
     return {name: (literals | flags)[name] for name in hints if name in literals | flags}
 
 
-def variations(options: type[Checked]) -> list[dict[str, Any]]:
-    """The defaults, and every other choice of an option that has a few.
-
-    >>> from onebyone.methods import Options
-    >>> variations(Options)
-    [{}, {'augment': False}, {'channels_last': False}]
-    """
-    defaults = {item.name: item.default for item in fields(options)}
-    others = [{name: v} for name, values in choices(options).items() for v in values if v != defaults[name]]
-    return [{}, *others]
-
-
 def combinations(options: type[Checked]) -> Iterator[dict[str, Any]]:
     """Every combination of the options that have a few values.
 
@@ -100,19 +88,6 @@ def pairs(options: type[Checked]) -> list[dict[str, Any]]:
         missing -= contained[best]
         found.append(possible[best])
     return found
-
-
-def joined(options: type[Checked]) -> list[dict[str, Any]]:
-    """The same choices with joint passes, where there are such.
-
-    >>> from onebyone.methods import Options
-    >>> {"memory_policy": "balanced", "passes": "joint"} in joined(ReplayOptions), joined(Options)
-    (True, [])
-    """
-    found = variations(options)
-    if {"passes": "joint"} not in found:
-        return []
-    return [choice | {"passes": "joint"} for choice in found if choice and "passes" not in choice]
 
 
 def bounds(options: type[Checked]) -> list[dict[str, Any]]:

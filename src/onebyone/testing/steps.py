@@ -23,10 +23,7 @@ def learn(learner: AnyLearner, tasks: Tasks) -> list[Tensor]:
         if learner.needs_boundaries:
             learner.end_task()
     for name, tensor in learner.state_dict().items():
-        require(
-            bool(tensor.isfinite().all()),
-            f"{name} is not finite any more; look for a division by zero",
-        )
+        require(bool(tensor.isfinite().all()), f"{name} is not finite any more; look for a division by zero")
     return losses
 
 
@@ -43,10 +40,7 @@ def observe(learner: AnyLearner, x: Tensor, y: Tensor) -> Tensor:
         isinstance(loss, Tensor) and loss.shape == () and not loss.requires_grad,
         "observe must give its loss as a tensor of one number without a gradient; end it with: return loss.detach()",
     )
-    require(
-        bool(loss.isfinite()),
-        f"the loss is {float(loss)}; look for a division or logarithm of zero",
-    )
+    require(bool(loss.isfinite()), f"the loss is {float(loss)}; look for a division or logarithm of zero")
     require(
         torch.equal(learner.counts, counts) and torch.equal(learner.steps, steps),
         "observe does not count what it is given; call self.count(y) in it, once, with all labels",

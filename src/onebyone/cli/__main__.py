@@ -1,3 +1,0 @@
-from onebyone.cli import main
-
-main()
