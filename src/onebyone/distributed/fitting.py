@@ -89,17 +89,20 @@ def fit(
     True
     """
     at_least_one(workers=workers)
-    parts = as_shards(shards, columns)
-    if not parts:
-        raise UsageError("there are no shards; give at least one")
-    parts, _ = without_copies(parts, known_files(classifier))
-    if not parts:
-        return classifier  # it knows all files
-    skipped = _fit(classifier, parts, workers, executor, progress)
+    parts = _new_shards(classifier, shards, columns)
+    skipped = _fit(classifier, parts, workers, executor, progress) if parts else {}
     if skipped:
         path, why = next(iter(skipped.items()))
         warnings.warn(f"{len(skipped)} images skipped; the first: {path} ({why})", SkippedFilesWarning, stacklevel=2)
     return classifier
+
+
+def _new_shards(classifier: OnlineClassifier, shards: Any, columns: tuple[str, str]) -> Sequence[Shard]:
+    """The shards, without the image files that the classifier knows already."""
+    parts = as_shards(shards, columns)
+    if not parts:
+        raise UsageError("there are no shards; give at least one")
+    return without_copies(parts, known_files(classifier))[0]
 
 
 def known_files(classifier: OnlineClassifier) -> Mapping[int, Label]:

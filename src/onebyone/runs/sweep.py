@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -76,45 +77,41 @@ def sweep(
     [1438]
     """
     at_least_one(checkpoint_every=checkpoint_every, jobs=jobs)
-    chosen = executor_named(executor)
-    listener = listener or SweepListener()
-    with chosen:
+    with executor_named(executor) as chosen:
         device = chosen.device(device)
         runs = plan(configs, device.partition(":")[0])
         setup = _setup(runs, chosen, Path(out), data_dir, device, checkpoint_every, strict)
-        kept: dict[Any, Any] = {}
-        found = _finished_runs(runs, setup.out, partial(setup.load, kept=kept, progress=listener.reading))
-        outcomes: dict[str, Result | Failed] = {**found}
-        waiting = {name: config for name, config in runs.items() if name not in found}
-        listener.planned(list(waiting), found)
-
-        def ended(name: str, outcome: Result | Failed) -> None:
-            outcomes[name] = outcome
-            listener.ended(name, outcome)
-
-        try:
-            if waiting:
-                with stop_signal() as stopped:
-                    chosen.execute(
-                        Assignment(
-                            setup,
-                            waiting,
-                            listener.progressed,
-                            ended,
-                            listener.stopping,
-                            stopped,
-                            jobs=jobs,
-                            total=len(runs),
-                            on_gpu=device != "cpu",
-                            kept=kept,
-                        )
-                    )
-        finally:
-            listener.closed()
+        outcomes = _outcomes(runs, setup, chosen, jobs, listener or SweepListener())
     if len(outcomes) < len(runs):
         done = sum(isinstance(outcome, Result) for outcome in outcomes.values())
         raise Interrupted(f"stopped with {done} of {len(runs)} runs finished; the same command resumes from there")
     return {name: outcomes[name] for name in runs}
+
+
+def _outcomes(
+    runs: Mapping[str, RunConfig], setup: Setup, executor: Executor, jobs: int | None, listener: SweepListener
+) -> dict[str, Result | Failed]:
+    """Do the runs that are not finished. Returns the outcomes of all that have ended."""
+    kept: dict[Any, Any] = {}
+    found = _finished_runs(runs, setup.out, partial(setup.load, kept=kept, progress=listener.reading))
+    outcomes: dict[str, Result | Failed] = {**found}
+    waiting = {name: config for name, config in runs.items() if name not in found}
+    listener.planned(list(waiting), found)
+
+    def ended(name: str, outcome: Result | Failed) -> None:
+        outcomes[name] = outcome
+        listener.ended(name, outcome)
+
+    try:
+        if waiting:
+            with stop_signal() as stopped:
+                assignment = Assignment(
+                    setup, waiting, listener.progressed, ended, listener.stopping, stopped, jobs=jobs, total=len(runs)
+                )
+                executor.execute(replace(assignment, on_gpu=setup.device != "cpu", kept=kept))
+    finally:
+        listener.closed()
+    return outcomes
 
 
 def _setup(
