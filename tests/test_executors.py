@@ -1,8 +1,11 @@
 """The interface of executors, with one that runs everything in this process, and what needs no cluster."""
 
+import os
+import signal
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,17 @@ import pytest
 from onebyone import Dataset, UsageError
 from onebyone.engine.pack import Steps, pack
 from onebyone.evaluation import Result
-from onebyone.runs.executors import Assignment, Executor, Failed, RayExecutor, SlurmExecutor, Status, executor_named
+from onebyone.runs.executors import (
+    Assignment,
+    Executor,
+    Failed,
+    LocalExecutor,
+    Lost,
+    RayExecutor,
+    SlurmExecutor,
+    Status,
+    executor_named,
+)
 from onebyone.runs.executors.interface import Worker, attempt, remote_device
 from onebyone.runs.executors.ray_node import MARK, Mailbox, read_files, sees, write_files
 from onebyone.runs.grid import expand
@@ -194,3 +207,44 @@ def test_an_item_that_is_stopped_has_no_outcome() -> None:
         raise Interrupted("enough")
 
     assert attempt(start) is None
+
+
+@dataclass(frozen=True)
+class KilledHalfway:
+    """Work whose item number ``killed`` ends its process when half of the outcome is sent."""
+
+    killed: int
+
+    def start(self, name: str, item: int, worker: Worker) -> Steps[bytes]:
+        if item == self.killed:
+            Connection._send = self.half  # type: ignore[attr-defined]
+        yield
+        return bytes([item]) * 1_000_000
+
+    @staticmethod
+    def half(connection: Connection, content: Any) -> None:
+        os.write(connection.fileno(), content[: len(content) // 2] if len(content) > 1000 else content)
+        if len(content) > 1000:  # the head of the message was sent before
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def folder(self, name: str) -> Path | None:
+        return None
+
+    def moved(self, out: Path) -> "KilledHalfway":
+        return self
+
+    def with_data(self, kept: Any) -> "KilledHalfway":
+        return self
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="it counts on SIGKILL and on file descriptors")
+@pytest.mark.parametrize("killed", [0, 3])
+def test_a_worker_killed_while_it_sends_its_outcome_is_lost(killed: int) -> None:
+    """The executor does not wait for the other half, and does the other items."""
+    outcomes: dict[str, Any] = {}
+    items = {f"item {number}": number for number in range(4)}
+    asked = Assignment(KilledHalfway(killed), items, lambda name, status: None, outcomes.__setitem__, jobs=1)
+    LocalExecutor().execute(asked)
+    assert isinstance(outcomes.pop(f"item {killed}"), Lost)
+    assert outcomes == {name: bytes([item]) * 1_000_000 for name, item in items.items() if item != killed}

@@ -12,11 +12,10 @@ import threading
 import warnings
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import torch
@@ -94,29 +93,53 @@ def packed(what: Any) -> bytes:
 class Slot:
     """One worker process, and where it writes the status of its item.
 
-    A pool with one process each, because a pool whose process is killed ends all items in it. Status and stop flag are
-    plain shared memory: a process that is killed leaves no lock behind that others wait for. Work, items and outcomes
-    are sent as bytes, because torch would pass every tensor as an open file, of which a process has few.
+    Item and outcome are sent through a pipe whose other end only the worker holds, so a worker that is killed ends it,
+    also in the middle of a message. The pool of the standard library keeps both ends of its pipes open in this
+    process, and waits forever for the rest of an outcome. Status and stop flag are plain shared memory: a process that
+    is killed leaves no lock behind that others wait for. Work, items and outcomes are sent as bytes, because torch
+    would pass every tensor as an open file, of which a process has few.
     """
 
     def __init__(self, work: Work, threads: int, stop: Any) -> None:
         self.context = multiprocessing.get_context("spawn")
         self.status = self.context.RawArray("d", 3)
-        self.arguments = packed(work), threads, stop, self.status
+        self.work, self.arguments = packed(work), (threads, stop, self.status)
         self.open()
 
     def open(self) -> None:
-        self.pool = ProcessPoolExecutor(1, self.context, _initialize, self.arguments)
+        """Start the process. It imports torch first, so all slots are opened before the first item is sent."""
+        self.connection, other = self.context.Pipe()
+        self.process = self.context.Process(target=_serve_items, args=(other, *self.arguments))
+        with interrupts_blocked():  # the worker process inherits this
+            self.process.start()
+        other.close()
+        self.informed = False
 
-    def submit(self, name: str, item: Any) -> Future[Any]:
+    def submit(self, name: str, item: Any) -> None:
         self.status[0] = 0
         sent = packed(item)
-        with interrupts_blocked():  # the worker process inherits this
-            try:
-                return self.pool.submit(_work, name, sent)
-            except BrokenProcessPool:  # the process died after its last item
-                self.open()
-                return self.pool.submit(_work, name, sent)
+        try:
+            self._send(name, sent)
+        except OSError:  # the process was killed
+            self.connection.close()
+            self.process.join()
+            self.open()
+            with suppress(OSError):  # and again: ``outcome`` says so
+                self._send(name, sent)
+
+    def _send(self, name: str, item: bytes) -> None:
+        if not self.informed:
+            self.connection.send_bytes(self.work)
+            self.informed = True
+        self.connection.send((name, item))
+
+    def outcome(self) -> Any:
+        """What the process returns; ``Lost`` if it ended before."""
+        try:
+            return pickle.loads(self.connection.recv_bytes())
+        except (EOFError, OSError):
+            self.connection.close()  # so that ``submit`` starts another process
+            return Lost(KILLED)
 
     def report(self, name: str, progressed: Progressed) -> None:
         samples, done, accuracy = self.status
@@ -132,9 +155,11 @@ def run_in_processes(assignment: Assignment) -> None:
     waiting = deque(items)
     stop = multiprocessing.get_context("spawn").RawValue("b", 0)
     threads = max(1, available_cores() // jobs)
-    free = [Slot(work, threads, stop) for _ in range(min(jobs, len(items)))]
-    slots, busy = tuple(free), dict[Future[Any], tuple[Slot, str]]()
+    slots: list[Slot] = []
+    busy: dict[Any, tuple[Slot, str]] = {}  # by connection
     try:
+        slots += [Slot(work, threads, stop) for _ in range(min(jobs, len(items)))]
+        free = list(slots)
         while waiting or busy:
             if assignment.stopped.is_set() and not stop.value:
                 stop.value = STOP
@@ -143,21 +168,18 @@ def run_in_processes(assignment: Assignment) -> None:
                 waiting.clear()  # also of items that were put back
             while waiting and free:
                 slot, name = free.pop(), waiting.popleft()
-                busy[slot.submit(name, items[name])] = slot, name
-            finished, _ = wait(busy, timeout=REPORT_SECONDS, return_when=FIRST_COMPLETED)
-            for future, (slot, name) in list(busy.items()):
+                slot.submit(name, items[name])
+                busy[slot.connection] = slot, name
+            finished = wait(list(busy), REPORT_SECONDS)
+            for connection, (slot, name) in list(busy.items()):
                 slot.report(name, assignment.progressed)
-                if future not in finished:
+                if connection not in finished:
                     continue
-                del busy[future]
+                del busy[connection]
                 free.append(slot)
-                try:
-                    outcome = pickle.loads(future.result())
-                except BrokenProcessPool:
-                    outcome = Lost(KILLED)
-                    if (folder := work.folder(name)) is not None:
-                        leave_error(folder, f"{outcome}\n")
-                    slot.open()
+                outcome = slot.outcome()
+                if isinstance(outcome, Lost) and (folder := work.folder(name)) is not None:
+                    leave_error(folder, f"{outcome}\n")
                 if isinstance(outcome, NotNow):
                     waiting.append(name)
                 elif outcome is not None:  # as of an item that was stopped
@@ -167,9 +189,9 @@ def run_in_processes(assignment: Assignment) -> None:
         raise
     finally:
         for slot in slots:
-            slot.pool.shutdown(wait=False, cancel_futures=True)
+            slot.connection.close()
         for slot in slots:  # now that all of them exit at the same time
-            slot.pool.shutdown()
+            slot.process.join()
 
 
 @contextmanager
@@ -195,20 +217,17 @@ def _start_resource_tracker() -> None:
         sys.warnoptions.pop()
 
 
-_work_of_process: tuple[Work, Worker]  # in a worker process
+def _serve_items(connection: Connection, threads: int, stop: Any, status: Any) -> None:
+    """A worker process. It does items until the other end of the connection is closed.
 
-
-def _initialize(work: bytes, threads: int, stop: Any, status: Any) -> None:
-    """Begin a worker process. ``status`` is shared memory: samples, samples done, accuracy."""
+    ``status`` is shared memory: samples, samples done, accuracy.
+    """
     torch.set_num_threads(min(threads, torch.get_num_threads()))  # never more than OMP_NUM_THREADS allows
     warnings.simplefilter("ignore", SkippedFilesWarning)  # the parent process has read the data and warned
     stopped = threading.Event()
 
     def report(name: str, now: Status) -> None:
         status[:] = now.samples, now.done, math.nan if now.accuracy is None else now.accuracy
-
-    global _work_of_process
-    _work_of_process = pickle.loads(work), Worker(report, stopped)
 
     def watch_parent() -> None:
         parent = multiprocessing.parent_process()
@@ -219,12 +238,12 @@ def _initialize(work: bytes, threads: int, stop: Any, status: Any) -> None:
         os._exit(1)  # the sweep was killed, and may be started again any moment
 
     threading.Thread(target=watch_parent, daemon=True).start()
-
-
-def _work(name: str, item: bytes) -> bytes:
-    """Do an item in a worker process; see ``attempt`` for what is returned."""
-    work, worker = _work_of_process
-    outcome = attempt(lambda: work.start(name, pickle.loads(item), worker))
-    if isinstance(outcome, NotNow):
-        worker.stopped.wait(WAIT_SECONDS)  # it may be all that is left
-    return pickle.dumps(outcome)
+    worker = Worker(report, stopped)
+    with suppress(EOFError, OSError):  # there is nothing more to do
+        work: Work = pickle.loads(connection.recv_bytes())
+        while True:
+            name, item = connection.recv()
+            outcome = attempt(lambda: work.start(name, pickle.loads(item), worker))  # noqa: B023
+            if isinstance(outcome, NotNow):
+                stopped.wait(WAIT_SECONDS)  # it may be all that is left
+            connection.send_bytes(pickle.dumps(outcome))
