@@ -7,7 +7,8 @@ from torch import Tensor
 
 from onebyone.memory import KeptSample
 from onebyone.memory.sample import keys
-from onebyone.methods.discriminant import Discriminant, Ridge, best_ridge, identity
+from onebyone.methods.discriminant import Discriminant
+from onebyone.methods.ridge import Ridge, best_ridge, identity
 from onebyone.methods.typicality import ratio_is_better
 
 

@@ -1,151 +1,22 @@
 """Linear discriminant analysis from class means and scatter, regularised by what these say themselves.
 
-Notation: C classes with weights n_c (N in all), means m_c, scatter W of samples around their class mean, d features,
-f = N - C degrees of freedom. The covariance is S = (W + r I) / (f + c d) with the ridge r = c tr(W) / f: the usual
-shrinkage towards the mean variance, by the share c d / (f + c d).
+The notation is that of :mod:`onebyone.methods.ridge`.
 """
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from onebyone.errors import UsageError
 from onebyone.memory.sample import renewed
+from onebyone.methods.ridge import Ridge, best_ridge, feature_scale, shrunk_means
 from onebyone.methods.typicality import Distances
 
-START, STEP = 0.1, 10**0.5  # of the search for the strength
-STRONGEST = 1000.0
-PROBES = 32  # random vectors that estimate a trace
-UNEVEN = 0.2  # share of the features that hold the variance, below which features are standardised
 GAIN = 1.25  # by which further features must improve the separation of classes to be used
 TOO_FEW = 2  # samples per feature, below which further features are not used
-LEAST_VARIANCE = 1e-4  # of class means, relative to samples
-HEAVY_TAILS = 2.2  # temperature of real features, relative to normally distributed ones
-TEMPERATURES = torch.logspace(-1.0, 1.5, 36, dtype=torch.float64)  # relative to the expected one
-DOUBT = 0.5  # standard deviation of the logarithm of the temperature around the expected one
-
-
-@dataclass
-class Ridge:
-    """The regularised covariance for one strength, and how well it separates the classes."""
-
-    weights: Tensor  # [C]
-    means: Tensor  # [C, d]
-    strength: float  # c
-    ridge: float  # r
-    freedom: float  # f
-    root: Tensor  # Cholesky factor of W + r I
-    solved: Tensor  # [C, d] means times the inverse of W + r I
-    trace: float  # of that inverse
-
-    @classmethod
-    def of(cls, weights: Tensor, means: Tensor, scatter: Tensor, strength: float) -> Self:
-        d = means.shape[1]
-        freedom = max(float(weights.sum()) - len(weights), 0.0)
-        variance = float(scatter.trace()) / d / freedom if freedom else 0.0
-        ridge = strength * d * (variance if variance > 0 else 1.0)
-        regular = scatter.clone()
-        regular.diagonal().add_(ridge)
-        root, failed = torch.linalg.cholesky_ex(regular)
-        if failed:
-            raise UsageError("the covariance of the samples has no inverse; raise shrinkage or leave it out")
-        solved = torch.cholesky_solve(means.T, root).T.contiguous()
-        probes = probe_vectors(d).to(root)
-        trace = float((torch.cholesky_solve(probes, root) * probes).sum() / probes.shape[1])
-        return cls(weights, means, strength, ridge, freedom, root, solved, trace)
-
-    @property
-    def scale(self) -> float:
-        """The inverse of S is this number times the inverse of W + r I."""
-        return self.freedom + self.strength * self.means.shape[1]
-
-    @property
-    def share(self) -> float:
-        """Share of the degrees of freedom that the features use up, below 1."""
-        used = self.means.shape[1] - self.ridge * self.trace
-        return min(max(used, 0.0) / self.freedom, 0.999) if self.freedom else 0.0
-
-    @property
-    def noise(self) -> float:
-        """Expected square of a new sample's difference from the mean of its class, in units of S."""
-        return self.scale * self.share / (1 - self.share)
-
-    def signal_and_deviation(self, mixing: Tensor) -> tuple[Tensor, Tensor]:
-        """[C] by how much the score of a new sample's own class exceeds its mean score, and the standard deviation.
-
-        ``mixing`` [C, C] are the class means that are used, as combinations of those measured. Two corrections make
-        both honest: class means are noisy, and the covariance was fitted to the samples of the same stream.
-        """
-        classes = len(self.weights)
-        used = mixing - mixing.mean(0)
-        gram = self.scale * (self.means @ self.solved.T)
-        signal = (used @ gram).diagonal() - (used @ gram).mean(1)
-        signal = signal * classes / max(classes - 1, 1) - mixing.diagonal() * self.noise / self.weights
-        solved = used @ self.solved
-        within = ((used @ self.means) * solved).sum(1) - self.ridge * solved.square().sum(1)
-        variance = self.scale**2 / max(self.freedom, 1.0) * within.clamp(min=0)
-        return signal, variance.sqrt() / (1 - self.share)
-
-    @property
-    def separation(self) -> float:
-        """Mean ratio of signal to standard deviation over classes: the larger, the fewer errors are expected."""
-        signal, deviation = self.signal_and_deviation(identity(self.weights))
-        return float((signal.clamp(min=0) / deviation.clamp(min=1e-30)).mean())
-
-
-def identity(weights: Tensor) -> Tensor:
-    matrix: Tensor = torch.ones_like(weights).diag()
-    return matrix
-
-
-def probe_vectors(d: int) -> Tensor:
-    """[d, k] vectors whose mean quadratic form estimates a trace; the exact ones if there are few."""
-    if d <= PROBES:
-        return torch.eye(d, dtype=torch.float64).mul_(math.sqrt(d))
-    signs = torch.randint(2, (d, PROBES), generator=torch.Generator().manual_seed(d))
-    return signs.double().mul_(2).sub_(1)
-
-
-def best_ridge(weights: Tensor, means: Tensor, scatter: Tensor) -> Ridge:
-    """The strength with the largest separation, found by steps from a usual one in the direction that improves it.
-
-    With fewer samples than features the estimate of the separation is unreliable for weak ridges: they are not tried.
-    """
-    freedom = max(float(weights.sum()) - len(weights), 1.0)
-    weakest = START * min(1.0, means.shape[1] / freedom)
-    start = best = Ridge.of(weights, means, scatter, START)
-    if not best.freedom or len(weights) == 1:
-        return best
-    for factor in (STEP, 1 / STEP):
-        while 0.999 * weakest < best.strength * factor < STRONGEST:
-            other = Ridge.of(weights, means, scatter, best.strength * factor)
-            if not other.separation > best.separation:
-                break
-            best = other
-        if best is not start:
-            break
-    return best
-
-
-def feature_scale(weights: Tensor, means: Tensor, scatter: Tensor) -> Tensor:
-    """[d] factors that make features comparable: 1, or if few features hold most of the variance, by their variance.
-
-    The variance is that within classes, with that over all samples as one more sample.
-    """
-    total = weights.sum()
-    between = (weights[:, None] * (means - weights @ means / total).square()).sum(0)
-    variance = (scatter.diagonal() + between).clamp(min=0) / total
-    even = variance.sum() ** 2 / (len(variance) * variance.square().sum()).clamp(min=1e-300)
-    if not float(variance.sum()) > 0 or float(even) >= UNEVEN:
-        return torch.full_like(variance, 1 / math.sqrt(float(variance.mean()) or 1.0))
-    within = (scatter.diagonal().clamp(min=0) + variance) / (total - len(weights) + 1)
-    varies = variance > 1e-12 * (means.square().mean(0) + variance)  # less is rounding error of a constant
-    return within.where(varies, 1.0).rsqrt() * varies
+NEAREST = 0.1  # distance from the mean of all samples, relative to the usual one: nearer counts as this
 
 
 class Omitted(NamedTuple):
@@ -154,6 +25,7 @@ class Omitted(NamedTuple):
     scores: Tensor  # [k, C]
     y: Tensor  # [k]
     distances: Distances
+    relative: Tensor  # [k] the distance by which the scores were divided, or 1
 
 
 class Discriminant:
@@ -162,6 +34,12 @@ class Discriminant:
     ``weights`` [C], ``means`` [C, d] and ``scatter`` [d, d] are of the classes with samples. The first ``always``
     features are always used, the others only if they improve the separation of classes by the factor ``gain``.
     ``shrinkage`` is chosen by the statistics if it is 0.
+
+    With ``by_distance``, the scores of a sample are divided by the distance of its features from the mean of all
+    samples, relative to the usual distance. Of an image with twice the contrast in its features, all differences
+    between scores are twice as large, but it is not easier to recognise. The division makes one temperature fit all
+    images. It does not change which class has the largest score. It suits many features of similar variance. Of a few
+    features, the distance does say how certain a class is.
 
     Class means are shrunk (empirical Bayes). A mean of few samples is mostly noise, and the noise makes a class look
     distant from everything. So each mean is moved towards the mean of all samples, by a factor that follows from its
@@ -177,6 +55,7 @@ class Discriminant:
         always: int,
         shrinkage: float = 0.0,
         gain: float = GAIN,
+        by_distance: bool = False,
     ) -> None:
         scale = feature_scale(weights, means, scatter)
         means, scatter = means * scale, scatter * scale[:, None] * scale
@@ -196,6 +75,8 @@ class Discriminant:
                 self.ridge = other
         self.count = self.ridge.means.shape[1]
         self.scale = scale[: self.count]
+        self.by_distance = by_distance
+        self.within = float(scatter.diagonal()[: self.count].sum())  # sum of squared distances from class means
         self.total = total  # weight of all samples at the last complete solution
         self._inverse: Tensor | None = None
         self._kept: tuple[Tensor, Tensor] | None = None  # keys of kept samples, and these samples times the inverse
@@ -215,6 +96,8 @@ class Discriminant:
         self.squares = (self.used * used_solved).sum(1)
         share = ridge.weights / ridge.weights.sum()
         self.centre, self.centre_solved = share @ ridge.means, share @ ridge.solved
+        between = (ridge.weights[:, None] * (ridge.means - self.centre).square()).sum()
+        self.spread = self.within + float(between)  # sum of squared distances of all samples from their mean
         self.linear = (ridge.scale * used_solved * self.scale).T.contiguous()  # [d, C]
         self.offsets = -ridge.scale * self.squares / 2
 
@@ -228,6 +111,7 @@ class Discriminant:
         for row in rows[:, : self.count] * self.scale:
             solved = inverse @ row
             divisor = 1 + float(row @ solved)
+            self.within += float(row @ row)
             inverse.addr_(solved, solved, alpha=-1 / divisor)
             ridge.trace -= float(solved @ solved) / divisor
             for known in [ridge.solved] if self._kept is None else [ridge.solved, self._kept[1]]:
@@ -246,6 +130,14 @@ class Discriminant:
 
     def scores(self, features: Tensor) -> Tensor:
         """[n, d] -> [n, C] scores, up to a number per sample."""
+        scores = self.linear_scores(features)
+        if not self.by_distance:
+            return scores
+        squares = (features[:, : self.count].double() * self.scale - self.centre).square().sum(1)
+        return scores / relative_distance(squares, self.spread / float(self.ridge.weights.sum()))[:, None]
+
+    def linear_scores(self, features: Tensor) -> Tensor:
+        """[n, d] -> [n, C] scores that are not divided by a distance."""
         return features[:, : self.count].double() @ self.linear + self.offsets
 
     def distances(self, features: Tensor) -> Distances:
@@ -253,7 +145,7 @@ class Discriminant:
         x = features[:, : self.count].double() * self.scale
         own = self.ridge.scale * ((x @ self.inverse) * x).sum(1)
         centre = own + self.ridge.scale * (self.centre - 2 * x) @ self.centre_solved
-        return Distances(own - 2 * self.scores(features).amax(1), centre, self.ridge.noise)
+        return Distances(own - 2 * self.linear_scores(features).amax(1), centre, self.ridge.noise)
 
     def leave_out(self, features: Tensor, y: Tensor, keys: Tensor) -> Omitted:
         """Answers for learnt samples [k, d] of classes [k], as if each had not been learnt.
@@ -284,7 +176,13 @@ class Discriminant:
         on_away = (away * change).sum(1)
         centre = (away * (solved - self.centre_solved)).sum(1) + gain[:, 0] * on_away.square()
         centre = scale * centre * (total / (total - 1)).square()
-        return Omitted(scores, y, Distances(itself - 2 * scores.amax(1), centre, self.ridge.noise))
+        distances = Distances(itself - 2 * scores.amax(1), centre, self.ridge.noise)
+        if not self.by_distance:
+            return Omitted(scores, y, distances, torch.ones_like(centre))
+        squares, ratio = away.square().sum(1), total / (total - 1)
+        usual = (self.spread - ratio * squares).clamp(min=0) / (total - 1)
+        relative = relative_distance(ratio.square() * squares, usual)
+        return Omitted(scores / relative[:, None], y, distances, relative)
 
     def solve_kept(self, x: Tensor, keys: Tensor) -> Tensor:
         """[k, d] x times the inverse; samples of the last call are not computed again."""
@@ -292,52 +190,8 @@ class Discriminant:
         self._kept = keys.clone(), solved
         return solved
 
-    def temperature(self, left_out: Omitted) -> float:
-        """The number by which scores are divided to make their softmax a probability.
 
-        The likelihood of left-out samples decides, together with an expectation that counts as much as a few of them.
-        """
-        if len(self.ridge.weights) == 1:
-            return 1.0
-        expected = HEAVY_TAILS * expected_temperature(self.ridge, self.mixing)
-        scores, y = left_out.scores.cpu(), left_out.y.cpu()
-        logs = (scores[None] / (TEMPERATURES * expected)[:, None, None]).log_softmax(2)
-        likelihood = logs[:, torch.arange(len(y)), y].sum(1)
-        prior = (TEMPERATURES.log() / DOUBT).square() / 2
-        return float(TEMPERATURES[(likelihood - prior).argmax()]) * expected
-
-
-def shrunk_means(ridge: Ridge) -> Tensor:
-    """[C, C] the class means to use, as combinations of the measured ones."""
-    weights, classes = ridge.weights, len(ridge.weights)
-    total, every = weights.sum(), identity(ridge.weights)
-    if classes == 1 or not ridge.noise > 0:
-        return every
-    signal, _ = ridge.signal_and_deviation(every)
-    variance = ((weights * signal).sum() / (total * ridge.noise)).clamp(min=LEAST_VARIANCE)
-    kept = weights * variance / (1 + weights * variance)
-
-    share = weights / total
-    centred = every - share  # [C, C], times the means: their differences from the mean of all samples
-    gram = ridge.scale * centred @ (ridge.means @ ridge.solved.T) @ centred.T
-    root = share.sqrt()
-    values, vectors = torch.linalg.eigh((root[:, None] * gram * root).nan_to_num())
-    values, vectors = values.clamp(min=1e-10 * float(values.max().clamp(min=1e-300))), vectors * root[:, None]
-    axes = vectors / values.sqrt()  # [C, J] combinations of centred means
-    variances = (values - ridge.noise / total).clamp(min=0)
-    kept_along = variances / (variances + (1 / weights + ridge.noise / total)[:, None])
-    along = (gram @ axes * kept_along) @ axes.T
-    average = (weights * classes / total).clamp(max=1)[:, None]
-    mixing: Tensor = (average * kept.diag() + (1 - average) * along) @ centred + share
-    return mixing
-
-
-def expected_temperature(ridge: Ridge, mixing: Tensor) -> float:
-    """The temperature if features were normally distributed: variance of the scores over their signal.
-
-    Before any class has a second sample nothing is known of the variance: probabilities are nearly equal.
-    """
-    if not ridge.freedom:
-        return 1.0 + ridge.means.shape[1] / float(ridge.weights.mean())
-    signal, deviation = ridge.signal_and_deviation(mixing)
-    return max(float(deviation.square().sum() / signal.sum().clamp(min=1e-9)), 1e-3)
+def relative_distance(squares: Tensor, usual: Tensor | float) -> Tensor:
+    """[n] the square root of the ratio of squared distances [n] to the usual one, but not nearly 0."""
+    usual = torch.as_tensor(usual).to(squares)
+    return (squares / usual.where(usual > 0, 1)).sqrt().where(usual > 0, 1).clamp(min=NEAREST)

@@ -333,7 +333,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
             self._solution = Solution(last.discriminant, known, self, last)
             return self._solution
         always = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else self.moments.width
-        answer = Discriminant(weights, means, self.moments.scatter(), always, self.options.shrinkage, self.gain)
+        scatter = self.moments.scatter()
+        answer = Discriminant(
+            weights, means, scatter, always, self.options.shrinkage, self.gain, by_distance=self.reads_patches
+        )
         self._solution = Solution(answer, known, self)
         return self._solution
 

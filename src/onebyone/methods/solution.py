@@ -15,6 +15,7 @@ from onebyone.memory import Moments
 from onebyone.memory.sample import renewed
 from onebyone.methods.discriminant import Discriminant, Omitted
 from onebyone.methods.learner import LeftOut
+from onebyone.methods.temperature import ANY_FEATURES, PATCH_FEATURES, fitted_temperature
 from onebyone.methods.typicality import ratio_is_better
 
 if TYPE_CHECKING:
@@ -53,12 +54,15 @@ class Solution:
 
     @cached_property
     def temperature(self) -> float:
-        return self.discriminant.temperature(self.omitted)
+        known = PATCH_FEATURES if self.discriminant.by_distance else ANY_FEATURES
+        answer, found = self.discriminant, self.omitted
+        return fitted_temperature(answer.ridge, answer.mixing, found.scores, found.y, known)
 
     @cached_property
     def as_ratio(self) -> bool:
         """How typicality is computed."""
-        return ratio_is_better(self.omitted.distances, self.omitted.scores, self.omitted.y)
+        scores = self.omitted.scores * self.omitted.relative[:, None]
+        return ratio_is_better(self.omitted.distances, scores, self.omitted.y)
 
     @property
     def left_out(self) -> LeftOut:

@@ -1,0 +1,166 @@
+"""The regularised covariance of a discriminant, the strength of its ridge, and shrunk class means.
+
+Notation: C classes with weights n_c (N in all), means m_c, scatter W of samples around their class mean, d features,
+f = N - C degrees of freedom. The covariance is S = (W + r I) / (f + c d) with the ridge r = c tr(W) / f: the usual
+shrinkage towards the mean variance, by the share c d / (f + c d).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from onebyone.errors import UsageError
+
+START, STEP = 0.1, 10**0.5  # of the search for the strength
+STRONGEST = 1000.0
+PROBES = 32  # random vectors that estimate a trace
+UNEVEN = 0.2  # share of the features that hold the variance, below which features are standardised
+LEAST_VARIANCE = 1e-4  # of class means, relative to samples
+
+
+@dataclass
+class Ridge:
+    """The regularised covariance for one strength, and how well it separates the classes."""
+
+    weights: Tensor  # [C]
+    means: Tensor  # [C, d]
+    strength: float  # c
+    ridge: float  # r
+    freedom: float  # f
+    root: Tensor  # Cholesky factor of W + r I
+    solved: Tensor  # [C, d] means times the inverse of W + r I
+    trace: float  # of that inverse
+
+    @classmethod
+    def of(cls, weights: Tensor, means: Tensor, scatter: Tensor, strength: float) -> Self:
+        d = means.shape[1]
+        freedom = max(float(weights.sum()) - len(weights), 0.0)
+        variance = float(scatter.trace()) / d / freedom if freedom else 0.0
+        ridge = strength * d * (variance if variance > 0 else 1.0)
+        regular = scatter.clone()
+        regular.diagonal().add_(ridge)
+        root, failed = torch.linalg.cholesky_ex(regular)
+        if failed:
+            raise UsageError("the covariance of the samples has no inverse; raise shrinkage or leave it out")
+        solved = torch.cholesky_solve(means.T, root).T.contiguous()
+        probes = probe_vectors(d).to(root)
+        trace = float((torch.cholesky_solve(probes, root) * probes).sum() / probes.shape[1])
+        return cls(weights, means, strength, ridge, freedom, root, solved, trace)
+
+    @property
+    def scale(self) -> float:
+        """The inverse of S is this number times the inverse of W + r I."""
+        return self.freedom + self.strength * self.means.shape[1]
+
+    @property
+    def share(self) -> float:
+        """Share of the degrees of freedom that the features use up, below 1."""
+        used = self.means.shape[1] - self.ridge * self.trace
+        return min(max(used, 0.0) / self.freedom, 0.999) if self.freedom else 0.0
+
+    @property
+    def noise(self) -> float:
+        """Expected square of a new sample's difference from the mean of its class, in units of S."""
+        return self.scale * self.share / (1 - self.share)
+
+    def signal_and_deviation(self, mixing: Tensor) -> tuple[Tensor, Tensor]:
+        """[C] by how much the score of a new sample's own class exceeds its mean score, and the standard deviation.
+
+        ``mixing`` [C, C] are the class means that are used, as combinations of those measured. Two corrections make
+        both honest: class means are noisy, and the covariance was fitted to the samples of the same stream.
+        """
+        classes = len(self.weights)
+        used = mixing - mixing.mean(0)
+        gram = self.scale * (self.means @ self.solved.T)
+        signal = (used @ gram).diagonal() - (used @ gram).mean(1)
+        signal = signal * classes / max(classes - 1, 1) - mixing.diagonal() * self.noise / self.weights
+        solved = used @ self.solved
+        within = ((used @ self.means) * solved).sum(1) - self.ridge * solved.square().sum(1)
+        variance = self.scale**2 / max(self.freedom, 1.0) * within.clamp(min=0)
+        return signal, variance.sqrt() / (1 - self.share)
+
+    @property
+    def separation(self) -> float:
+        """Mean ratio of signal to standard deviation over classes: the larger, the fewer errors are expected."""
+        signal, deviation = self.signal_and_deviation(identity(self.weights))
+        return float((signal.clamp(min=0) / deviation.clamp(min=1e-30)).mean())
+
+
+def identity(weights: Tensor) -> Tensor:
+    matrix: Tensor = torch.ones_like(weights).diag()
+    return matrix
+
+
+def probe_vectors(d: int) -> Tensor:
+    """[d, k] vectors whose mean quadratic form estimates a trace; the exact ones if there are few."""
+    if d <= PROBES:
+        return torch.eye(d, dtype=torch.float64).mul_(math.sqrt(d))
+    signs = torch.randint(2, (d, PROBES), generator=torch.Generator().manual_seed(d))
+    return signs.double().mul_(2).sub_(1)
+
+
+def best_ridge(weights: Tensor, means: Tensor, scatter: Tensor) -> Ridge:
+    """The strength with the largest separation, found by steps from a usual one in the direction that improves it.
+
+    With fewer samples than features the estimate of the separation is unreliable for weak ridges: they are not tried.
+    """
+    freedom = max(float(weights.sum()) - len(weights), 1.0)
+    weakest = START * min(1.0, means.shape[1] / freedom)
+    start = best = Ridge.of(weights, means, scatter, START)
+    if not best.freedom or len(weights) == 1:
+        return best
+    for factor in (STEP, 1 / STEP):
+        while 0.999 * weakest < best.strength * factor < STRONGEST:
+            other = Ridge.of(weights, means, scatter, best.strength * factor)
+            if not other.separation > best.separation:
+                break
+            best = other
+        if best is not start:
+            break
+    return best
+
+
+def feature_scale(weights: Tensor, means: Tensor, scatter: Tensor) -> Tensor:
+    """[d] factors that make features comparable: 1, or if few features hold most of the variance, by their variance.
+
+    The variance is that within classes, with that over all samples as one more sample.
+    """
+    total = weights.sum()
+    between = (weights[:, None] * (means - weights @ means / total).square()).sum(0)
+    variance = (scatter.diagonal() + between).clamp(min=0) / total
+    even = variance.sum() ** 2 / (len(variance) * variance.square().sum()).clamp(min=1e-300)
+    if not float(variance.sum()) > 0 or float(even) >= UNEVEN:
+        return torch.full_like(variance, 1 / math.sqrt(float(variance.mean()) or 1.0))
+    within = (scatter.diagonal().clamp(min=0) + variance) / (total - len(weights) + 1)
+    varies = variance > 1e-12 * (means.square().mean(0) + variance)  # less is rounding error of a constant
+    return within.where(varies, 1.0).rsqrt() * varies
+
+
+def shrunk_means(ridge: Ridge) -> Tensor:
+    """[C, C] the class means to use, as combinations of the measured ones."""
+    weights, classes = ridge.weights, len(ridge.weights)
+    total, every = weights.sum(), identity(ridge.weights)
+    if classes == 1 or not ridge.noise > 0:
+        return every
+    signal, _ = ridge.signal_and_deviation(every)
+    variance = ((weights * signal).sum() / (total * ridge.noise)).clamp(min=LEAST_VARIANCE)
+    kept = weights * variance / (1 + weights * variance)
+
+    share = weights / total
+    centred = every - share  # [C, C], times the means: their differences from the mean of all samples
+    gram = ridge.scale * centred @ (ridge.means @ ridge.solved.T) @ centred.T
+    root = share.sqrt()
+    values, vectors = torch.linalg.eigh((root[:, None] * gram * root).nan_to_num())
+    values, vectors = values.clamp(min=1e-10 * float(values.max().clamp(min=1e-300))), vectors * root[:, None]
+    axes = vectors / values.sqrt()  # [C, J] combinations of centred means
+    variances = (values - ridge.noise / total).clamp(min=0)
+    kept_along = variances / (variances + (1 / weights + ridge.noise / total)[:, None])
+    along = (gram @ axes * kept_along) @ axes.T
+    average = (weights * classes / total).clamp(max=1)[:, None]
+    mixing: Tensor = (average * kept.diag() + (1 - average) * along) @ centred + share
+    return mixing

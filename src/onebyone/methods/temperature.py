@@ -1,0 +1,53 @@
+"""The temperature that turns the scores of a discriminant into probabilities."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from onebyone.methods.ridge import Ridge
+
+TEMPERATURES = torch.logspace(-1.0, 1.5, 36, dtype=torch.float64)  # relative to the expected one
+
+
+class Expectation(NamedTuple):
+    """What is known of temperatures of one kind of features, relative to those of normally distributed features."""
+
+    ratio: float
+    doubt: float  # standard deviation of its logarithm
+
+
+ANY_FEATURES = Expectation(2.2, 0.5)
+PATCH_FEATURES = Expectation(2.0, 0.15)  # of scores that were divided by the distance; measured on held-out images
+
+
+def fitted_temperature(ridge: Ridge, mixing: Tensor, scores: Tensor, y: Tensor, known: Expectation) -> float:
+    """The number by which scores are divided to make their softmax a probability.
+
+    The likelihood of left-out samples, ``scores`` [k, C] of classes ``y`` [k], decides together with an expectation
+    that follows from the statistics. The maximum is found on a grid, and between its points by the parabola through
+    the best one and its two neighbours.
+    """
+    if len(ridge.weights) == 1:
+        return 1.0
+    if not ridge.freedom:  # no class has a second sample: nothing is known of the variance, and little of the classes
+        return 1.0 + ridge.means.shape[1] / float(ridge.weights.mean())
+    expected = known.ratio * gaussian_temperature(ridge, mixing)
+    scores, y = scores.cpu(), y.cpu()
+    logs = (scores[None] / (TEMPERATURES * expected)[:, None, None]).log_softmax(2)
+    likelihood = logs[:, torch.arange(len(y)), y].sum(1)
+    objective = likelihood - (TEMPERATURES.log() / known.doubt).square() / 2
+    best = min(max(int(objective.argmax()), 1), len(TEMPERATURES) - 2)
+    below, top, above = objective[best - 1 : best + 2].tolist()
+    curvature = below - 2 * top + above
+    shift = (below - above) / (2 * curvature) if curvature < 0 else 0.0
+    step = float(TEMPERATURES[1] / TEMPERATURES[0])
+    return float(TEMPERATURES[best]) * step ** min(max(shift, -1.0), 1.0) * expected
+
+
+def gaussian_temperature(ridge: Ridge, mixing: Tensor) -> float:
+    """The temperature if features were normally distributed: variance of the scores over their signal."""
+    signal, deviation = ridge.signal_and_deviation(mixing)
+    return max(float(deviation.square().sum() / signal.sum().clamp(min=1e-9)), 1e-3)
