@@ -26,10 +26,11 @@ def names(folder: Path) -> set[str]:
 def steps(folder: Path) -> int:
     """The number of steps in the checkpoint of a folder."""
     path = folder / "checkpoint.safetensors"
-    if not path.exists():
+    try:
+        with path.open("rb") as file:  # once: safe_open opens it twice, and the run may be writing the next
+            header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    except FileNotFoundError:  # not yet, or the run has just finished
         return 0
-    with path.open("rb") as file:  # once: safe_open opens it twice, and the run may be writing the next
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
     return int(json.loads(header["__metadata__"]["progress"])["steps"])
 
 

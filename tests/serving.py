@@ -43,7 +43,7 @@ def learn(service: Service, samples: Any, labels: list[str]) -> dict[str, Any]:
 def state(model: Model) -> dict[str, Any]:
     """All that an operation can change, as values."""
     about, arrays = model.teachings.to_json()
-    found: dict[str, Any] = {"about": about, "arrays": [array.tolist() for array in arrays]}
+    found: dict[str, Any] = {"about": about, "arrays": [(array.shape, array.tobytes()) for array in arrays]}
     if model.state is not None:
         found |= {"bits": bits(model.classifier), "slots": dict(model.state.slots)}
     return found

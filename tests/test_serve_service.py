@@ -40,7 +40,7 @@ def submit_many(service: Service) -> None:
 
 
 def solved(service: Service, sequence: int) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while service.solved < sequence:
         assert time.monotonic() < end
         time.sleep(0.005)
@@ -77,15 +77,15 @@ def test_a_replay_gives_the_same_bits(tmp_path_factory: pytest.TempPathFactory, 
             "snapshot": lambda *_: lambda model: None,
         }[kind](first, second)
         if kind == "snapshot":
-            service.submit(lambda model: None).result(30)
+            service.submit(lambda model: None).result(60)
             service._snapshot()
             continue
         before = state(service.model)
         try:
-            service.submit(operation).result(30)
+            service.submit(operation).result(60)
         except UsageError:
             assert state(service.model) == before
-    service.submit(lambda model: None).result(30)
+    service.submit(lambda model: None).result(60)
     other = again(service, folder / "again")
     assert state(other.model) == state(service.model)
     other.close()
@@ -99,7 +99,7 @@ def test_undo_is_exact_also_for_the_first_class_and_after_a_restart(tmp_path: Pa
     service = Service(tmp_path / "state")
     empty = state(service.model)
     learn(service, X[:1], Y[:1])
-    service.submit(Operation("undo")).result(30)
+    service.submit(Operation("undo")).result(60)
     assert service.model.state is None
     assert state(service.model) == empty
     learn(service, X[:40], Y[:40])
@@ -109,7 +109,7 @@ def test_undo_is_exact_also_for_the_first_class_and_after_a_restart(tmp_path: Pa
     learn(service, X[40:60], ["new"] * 20)
     service.close()
     service = Service(tmp_path / "state")
-    assert service.submit(Operation("undo")).result(30)["labels"] == ["new"]
+    assert service.submit(Operation("undo")).result(60)["labels"] == ["new"]
     assert service.model.counts() == before
     after = service.model.classifier._state.learner.moments.state_dict()  # type: ignore[union-attr, operator]
     for name, tensor in after.items():
@@ -124,15 +124,15 @@ def test_answers_do_not_wait_for_a_change(tmp_path: Path) -> None:
 
     def slow(model: Any) -> None:
         started.set()
-        release.wait(30)
+        release.wait(60)
 
     done: Future[None] = service.submit(slow)
-    assert started.wait(30)
+    assert started.wait(60)
     assert answer is not None
     assert answer.predict(X[:50]).probabilities.argmax(1).tolist() == [answer.labels.index(label) for label in Y[:50]]
     assert service.answer is answer
     release.set()
-    done.result(30)
+    done.result(60)
     service.close()
 
 
@@ -210,7 +210,7 @@ def test_snapshots_bound_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyP
     service = Service(tmp_path / "state")
     for position in range(12):
         learn(service, X[position : position + 1], Y[position : position + 1])
-    service.submit(lambda model: None).result(30)
+    service.submit(lambda model: None).result(60)
     assert service._journal.sequence == 12
     assert sorted(path.name for path in service.folder.glob("journal-*")) == ["journal-10"]
     other = again(service, tmp_path / "again")
@@ -222,7 +222,7 @@ def test_snapshots_bound_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_too_many_changes_are_refused(tmp_path: Path) -> None:
     service = Service(tmp_path / "state")
     release = threading.Event()
-    service.submit(lambda model: release.wait(30))
+    service.submit(lambda model: release.wait(60))
     with pytest.raises(Busy):
         submit_many(service)
     release.set()

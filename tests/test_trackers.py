@@ -218,7 +218,7 @@ def test_wandb_offline(few: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert not [each for each in warned if "failed" in str(each.message)]
     assert numbers(result) == numbers(alone)
     (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while not all(text in file.read_bytes() for text in (CURVE.encode(), b"memory_per_class", b"average_anytime")):
         assert time.monotonic() < deadline  # another process writes it
         time.sleep(0.1)

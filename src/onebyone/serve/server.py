@@ -135,6 +135,7 @@ def serve(
                 lifespan="on",
             )
             shown = f"[{host}]" if ":" in host else host
+            service.prepare()
             ready(f"http://{shown}:{bound.getsockname()[1]}/", service)
             uvicorn.Server(config).run(sockets=[bound])
         finally:

@@ -21,7 +21,7 @@ from onebyone.serve.answers import Answer
 from onebyone.serve.journal import CannotStore, Entry, Fsync, Journal
 from onebyone.serve.model import Model
 from onebyone.serve.operations import Operation, decode
-from onebyone.serve.settings import settings_of
+from onebyone.serve.settings import check_usable, settings_of
 
 T = TypeVar("T")
 log = logging.getLogger("onebyone.serve")
@@ -101,7 +101,7 @@ class Service:
     # For all threads
 
     def submit(self, work: Operation | Callable[[Model], Any]) -> Future[Any]:
-        """Make a change, or call a function with the model, after everything that was submitted before.
+        """Make a change, or call a function that reads the model, after everything that was submitted before.
 
         Returns
         -------
@@ -121,6 +121,11 @@ class Service:
         except queue.Full:
             raise Busy from None
         return done
+
+    def prepare(self) -> None:
+        """Import and compute now what the first teaching of a process needs, which takes some seconds."""
+        if self.model.state is None:
+            self.submit(lambda model: check_usable(model.settings))
 
     def look(self, function: Callable[[Model], T]) -> T:
         """Call a function that reads the model, between two changes. It must be fast."""
@@ -182,8 +187,7 @@ class Service:
         for job in group:
             number = next(remaining) if isinstance(job.work, Operation) else 0
             try:
-                with self._lock:
-                    result = self._made(job.work, number)
+                result = self._made(job.work, number)
             except BaseException as error:
                 if number:
                     void.append(Operation("void", sequence=number).encode())
@@ -201,9 +205,10 @@ class Service:
 
     def _made(self, work: Operation | Callable[[Model], Any], number: int) -> Any:
         if not isinstance(work, Operation):
-            return work(self.model)
-        result = self.model.apply(work)
-        self.sequence = number
+            return work(self.model)  # without the lock, because only this thread changes the model
+        with self._lock:
+            result = self.model.apply(work)
+            self.sequence = number
         counts = self.model.counts()
         return result | {"sequence": number, "samples": sum(counts.values()), "counts": counts}
 

@@ -1,0 +1,10 @@
+"""Imported by the process that servers are forked from: all that the first fit of a process imports and computes."""
+
+import torch
+
+import onebyone.serve.server  # noqa: F401
+from onebyone.serve.settings import Settings, check_usable
+
+MEMORY = "100KB"
+torch.set_num_threads(1)
+check_usable(Settings(memory=MEMORY))
