@@ -204,7 +204,7 @@ def halves(positions: int) -> Tensor:
     >>> halves(3).tolist(), halves(1).tolist()
     ([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], [[1.0]])
     """
-    index = torch.arange(positions)
+    index = torch.arange(positions, device="cpu")  # on the device meta, a comparison imports torch._dynamo for seconds
     rows = torch.stack([index < (positions + 1) // 2, index >= positions // 2][: min(2, positions)])
     return rows / rows.sum(1, keepdim=True)
 
