@@ -49,7 +49,7 @@ def prepared(digits: Dataset, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -
     done = run(RunConfig(method="finetune", batch_size=200), data=digits, out="done/one")
     Path("grid.yaml").write_text("{method: finetune, batch_size: 200, classes_per_task: 5}")
     write(from_results(results([QUICK], ["joint"]), [QUICK]), Path("kept"), [QUICK])
-    monkeypatch.setattr(demo, "compare", lambda out, listener: {name: [done] for name in demo.METHODS})
+    monkeypatch.setattr(demo, "compare", lambda out, configs, listener: {name: [done] for name in configs})
     grid = tune.grids()
     grid["grids"], grid["runs"] = {"finetune": [{"learning_rate": 0.01}]}, [{"seed": 0, "batch_size": 200}]
     monkeypatch.setattr(tune, "grids", lambda: grid)

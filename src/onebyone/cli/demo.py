@@ -1,4 +1,4 @@
-"""The demonstration: five methods on digits that arrive one class at a time, all with the same bytes of memory."""
+"""The demonstration: methods on digits that arrive one class at a time, all with the same bytes of memory."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onebyone.cli.options import COMPLETIONS
 from onebyone.cli.output import Answer
 from onebyone.cli.progress import Bar
 from onebyone.data import Dataset, load
 from onebyone.evaluation import Result
 from onebyone.files import atomic_write
+from onebyone.methods import find
 from onebyone.paper.figures import style
 from onebyone.runs.config import RunConfig
 from onebyone.runs.listener import Listener
@@ -39,13 +41,28 @@ TITLE = f"digits, one class at a time, {BUDGET:,} bytes of memory, {len(SEEDS)} 
 
 
 def demo_command(
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--method",
+            metavar="NAME",
+            help="Only this, or FILE.py:NAME; repeatable.",
+            show_default="five",
+            autocompletion=COMPLETIONS["method"],
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the picture and the runs go.")] = Path("demo"),
 ) -> Answer:
-    """Compare five methods on ten digits: a table and a picture."""
+    """Compare methods on ten digits: a table and a picture.
+
+    Each method learns three times, one class at a time, in seconds on a CPU.
+    A second call finds the runs that are done.
+    """
+    configs = chosen(methods or ())
     with Bar() as bar:
-        results = compare(out, listener=bar)
+        results = compare(out, configs, listener=bar)
     picture = out / "anytime.png"
-    anytime_figure(results, picture)
+    anytime_figure(results, picture, {title: style(config.method)[0] for title, config in configs.items()})
     data: dict[str, dict[str, Any]] = {}
     rows = []
     for name, runs in results.items():
@@ -57,17 +74,31 @@ def demo_command(
     return Answer({"methods": data, "seeds": len(SEEDS), "picture": picture}, table, f"The picture: {picture}")
 
 
-def compare(out: Path, listener: Listener | None = None) -> dict[str, list[Result]]:
+def chosen(names: Sequence[str]) -> dict[str, RunConfig]:
+    """The run of each of these methods by its title; without names, those of the demonstration."""
+    if not names:
+        return METHODS
+    titles = {config.method: title for title, config in METHODS.items()}
+    found: dict[str, RunConfig] = {}
+    for name in names:
+        find(name)  # refuses an unknown name before the first run
+        own = RunConfig(method=name, device="cpu", memory_per_class=MEMORY)
+        title = titles.get(name, name.rpartition(":")[2])
+        found[title] = METHODS.get(title, own)
+    return found
+
+
+def compare(out: Path, configs: Mapping[str, RunConfig], listener: Listener | None = None) -> dict[str, list[Result]]:
     """The results of every method and seed, from run folders under ``out``: a second call finds them there."""
     data = load("digits")
     results: dict[str, list[Result]] = {}
-    for title, config in METHODS.items():
-        configs = [replace(config, seed=seed) for seed in SEEDS]
-        results[title] = [run(c, data=data, out=out / c.folder_name(), listener=listener) for c in configs]
+    for title, config in configs.items():
+        seeds = [replace(config, seed=seed) for seed in SEEDS]
+        results[title] = [run(c, data=data, out=out / c.folder_name(), listener=listener) for c in seeds]
     return results
 
 
-def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
+def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path, colours: Mapping[str, str]) -> None:
     """Accuracy over the classes seen so far, as they arrive; a band of one standard deviation over the seeds."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -83,7 +114,7 @@ def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
     arrivals = range(1, 11)
     ends: dict[str, float] = {}
     for title, runs in results.items():
-        colour, _ = style(METHODS[title].method)
+        colour = colours[title]
         curves = [[100 * value for value in result.anytime] for result in runs]
         points = [point for values in zip(*curves, strict=True) if (point := summarize(values))]
         middle = [point.mean for point in points]
@@ -93,9 +124,8 @@ def anytime_figure(results: Mapping[str, Sequence[Result]], path: Path) -> None:
         ends[title] = middle[-1]
     height = 0.0
     for title, end in sorted(ends.items(), key=lambda item: item[1]):
-        colour, _ = style(METHODS[title].method)
         height = max(end, height + 5)  # names of curves that end together stand above each other
-        axes.text(10.2, height, f"{title}  {end:.0f}", color=colour, va="center", size=11, weight="bold")
+        axes.text(10.2, height, f"{title}  {end:.0f}", color=colours[title], va="center", size=11, weight="bold")
     chance = [100 / n for n in arrivals]
     axes.plot(arrivals, chance, color="#bbbbbb", linewidth=1, linestyle=":")
     axes.set_xlim(0.6, 12.9)
