@@ -1,4 +1,4 @@
-"""Export: what was learnt as an ONNX file, used by a runtime without torch and without this library."""
+"""Export: what was learnt as an ONNX file, for a runtime without torch."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ import onnxruntime
 import onebyone
 
 data = onebyone.load("digits")
-names = np.array(["zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"])
+names = np.array([f"digit {label}" for label in range(10)])
 clf = onebyone.OnlineClassifier(memory=200)
 for label in range(10):
     x = data.train_x[data.train_y == label]
@@ -22,9 +22,15 @@ with TemporaryDirectory() as folder:
     session = onnxruntime.InferenceSession(path)
 
 images = data.test_x.numpy()
-probabilities, typicality = session.run(["probabilities", "typicality"], {"samples": images})
+probabilities, typicality = session.run(
+    ["probabilities", "typicality"], {"samples": images}
+)
 texts = session.get_modelmeta().custom_metadata_map
-classes, threshold = np.array(json.loads(texts["classes"])), json.loads(texts["unknown_threshold"])
+classes = np.array(json.loads(texts["classes"]))
+threshold = json.loads(texts["unknown_threshold"])
 right = (classes[probabilities.argmax(1)] == names[data.test_y]).mean()
 difference = np.abs(probabilities - clf.predict_proba(images)).max()
-print(f"accuracy {100 * right:.1f} % in onnxruntime; probabilities within 0.0001: {difference < 1e-4}")
+same = difference < 1e-4
+print(
+    f"accuracy {100 * right:.1f} % in onnxruntime; probabilities within 0.0001: {same}"
+)

@@ -1,4 +1,4 @@
-"""An encoder of your own: any module that turns samples into features, trained or frozen."""
+"""An encoder of your own: any module from samples to features, trained or frozen."""
 
 import torch
 from torch import nn
@@ -16,13 +16,17 @@ encoder = nn.Sequential(
 )
 
 for freeze in (False, True):
-    clf = onebyone.OnlineClassifier("er-ace", memory=200, encoder=encoder, freeze_encoder=freeze)
+    clf = onebyone.OnlineClassifier(
+        "er-ace", memory=200, encoder=encoder, freeze_encoder=freeze
+    )
     for label in range(10):
         x = data.train_x[data.train_y == label]
         clf.partial_fit(x, [label] * len(x))
-    print(f"er-ace, {'frozen' if freeze else 'trained'}: {100 * clf.score(data.test_x, data.test_y):.1f} %")
+    accuracy = clf.score(data.test_x, data.test_y)
+    print(f"er-ace, {'frozen' if freeze else 'trained'}: {100 * accuracy:.1f} %")
 
-clf = onebyone.OnlineClassifier(memory="1MB", encoder=encoder, freeze_encoder=True)  # statistics of its features
+# Without a method's name: statistics of the features.
+clf = onebyone.OnlineClassifier(memory="1MB", encoder=encoder, freeze_encoder=True)
 for label in range(10):
     x = data.train_x[data.train_y == label]
     clf.partial_fit(x, [label] * len(x))

@@ -1,6 +1,6 @@
-"""A method of your own: experience replay with smoothed labels, registered by name like any other.
+"""A method of your own: experience replay with smoothed labels.
 
-The command line finds it as: onebyone run --method examples/own_method.py:smooth-er
+On the command line: onebyone run --method examples/own_method.py:smooth-er
 """
 
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from onebyone.testing import check_learner
 
 @dataclass(frozen=True, kw_only=True)
 class SmoothOptions(ReplayOptions):
-    smoothing: float = option(0.1, "part of the label that is distributed over all classes", low=0, high=1)
+    smoothing: float = option(0.1, "part of the label for all classes", low=0, high=1)
 
 
 @register("smooth-er", SmoothOptions)
@@ -27,7 +27,10 @@ class SmoothER(LinearReplay[SmoothOptions]):
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         logits = self.logits(incoming.features)
-        losses = F.cross_entropy(logits, incoming.y, reduction="none", label_smoothing=self.options.smoothing)
+        smooth = self.options.smoothing
+        losses = F.cross_entropy(
+            logits, incoming.y, reduction="none", label_smoothing=smooth
+        )
         return reduce(losses, incoming.weight)
 
 

@@ -11,4 +11,7 @@ for task in stream.tasks:
         learner.observe(data.train_x[index], data.train_y[index])
     seen = learner.observed[data.test_y]  # test samples of the classes seen so far
     right = (learner.predict(data.test_x[seen]) == data.test_y[seen]).float().mean()
-    print(f"after class {task.classes[0]}: {100 * float(right):5.1f} % of {int(learner.observed.sum())} classes")
+    seen = int(learner.observed.sum())
+    print(
+        f"after class {task.classes[0]}: {100 * float(right):5.1f} % of {seen} classes"
+    )

@@ -38,15 +38,33 @@ def from_arrays(
 ) -> Dataset:
     """A data set from numpy arrays or torch tensors.
 
-    ``x`` contains images [n, H, W], [n, H, W, C] or [n, C, H, W], or vectors [n, d]. Arrays with four dimensions are
-    read as [n, H, W, C] if C is 1, 3 or 4 and the second dimension is not. uint8 is kept (learners scale it to
-    [-1, 1]); every other numeric type is converted to float32. Arrays are not copied unless they have to be, so do not
-    modify them afterwards.
+    Arrays are not copied unless they have to be, so do not modify them afterwards.
 
-    ``y`` contains integers from 0 to the number of classes less 1; there are max(y) + 1 classes, or as many as
-    ``classes`` has names. Without a test set, a random ``test_fraction`` of each class is split off, by ``seed``.
+    Parameters
+    ----------
+    x
+        Images [n, H, W], [n, H, W, C] or [n, C, H, W], or vectors [n, d]. Four dimensions are read as [n, H, W, C] if
+        C is 1, 3 or 4 and the second dimension is not. uint8 is kept; other types are converted to float32.
+    y
+        Integers from 0 to the number of classes less 1.
+    test_x, test_y
+        The test set. None: a random part of each class is split off.
+    classes
+        The names of the classes. None: there are max(y) + 1, named by their numbers.
+    name, augmentation
+        Name of the data set, and how training images are varied.
+    test_fraction, seed
+        The part that is split off without a test set, and the seed of the choice.
 
-    Raises :class:`UsageError` for samples and labels that do not fit.
+    Returns
+    -------
+    Dataset
+        Training and test set, on the CPU.
+
+    Raises
+    ------
+    UsageError
+        Samples and labels do not fit, or a label is not a class number.
 
     >>> images, labels = np.zeros((10, 28, 28, 3), np.uint8), np.arange(10) % 2
     >>> pets = from_arrays(images, labels, classes=["cat", "dog"], name="pets")
@@ -58,26 +76,33 @@ def from_arrays(
     parts = {"training": (x, y)}
     if test_x is not None and test_y is not None:
         parts["test"] = (test_x, test_y)
-    samples: list[tuple[Tensor, Tensor]] = []
-    for part, (part_x, part_y) in parts.items():
-        what = f"{name}: the {part} set"
-        samples.append((_samples(part_x, what), _labels(part_y, what)))
-        check_samples(samples[-1][0], what)
-    if classes is None:
-        highest = max([0, *(int(labels.max()) for _, labels in samples if labels.numel())])
-        if highest >= MOST_CLASSES:
-            raise UsageError(
-                f"{name}: the highest label is {highest:,}; labels are class numbers from 0, so "
-                f"they must be below {MOST_CLASSES:,}: number the classes, as np.unique(y, "
-                "return_inverse=True) does"
-            )
-        classes = [str(label) for label in range(highest + 1)]
+    samples = [_part(part_x, part_y, f"{name}: the {part} set") for part, (part_x, part_y) in parts.items()]
+    classes = _numbered([labels for _, labels in samples], name) if classes is None else classes
     if len(samples) == 1:
         whole_x, whole_y = samples[0]
         check_labels(whole_x, whole_y, len(classes), f"{name}: the training set")
         samples = [(whole_x[index], whole_y[index]) for index in split_by_class(whole_y, test_fraction, seed)]
     (train_x, train_y), (test_samples, test_labels) = samples
     return Dataset(name, train_x, train_y, test_samples, test_labels, tuple(classes), augmentation)
+
+
+def _part(x: Array, y: Array, what: str) -> tuple[Tensor, Tensor]:
+    """Samples and labels of the training or the test set as tensors."""
+    samples, labels = _samples(x, what), _labels(y, what)
+    check_samples(samples, what)
+    return samples, labels
+
+
+def _numbered(labels: Sequence[Tensor], name: str) -> list[str]:
+    """The names of classes that have none: their numbers, up to the highest label."""
+    highest = max([0, *(int(part.max()) for part in labels if part.numel())])
+    if highest >= MOST_CLASSES:
+        raise UsageError(
+            f"{name}: the highest label is {highest:,}; labels are class numbers from 0, so "
+            f"they must be below {MOST_CLASSES:,}: number the classes, as np.unique(y, "
+            "return_inverse=True) does"
+        )
+    return [str(label) for label in range(highest + 1)]
 
 
 @register("arrays", about="not in the paper: for data of your own")

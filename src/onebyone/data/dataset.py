@@ -30,13 +30,24 @@ def chunk_size(shape: tuple[int, ...]) -> int:
 class Spec:
     """What a learner has to know about the data in advance: shapes and types, no values.
 
+    Parameters
+    ----------
+    shape
+        Of one sample: (channels, height, width), or (features,).
+    num_classes
+        The largest number of classes.
+    dtype
+        uint8 is scaled to [-1, 1] by the learner; float32 is used unchanged.
+    augmentation
+        How training images are varied.
+
     >>> Spec(shape=(3, 32, 32), num_classes=10).is_image
     True
     """
 
-    shape: tuple[int, ...]  # of one sample: (channels, height, width), or (features,)
-    num_classes: int  # the largest number of classes
-    dtype: torch.dtype = torch.uint8  # uint8 is scaled to [-1, 1] by the learner; float32 is used unchanged
+    shape: tuple[int, ...]
+    num_classes: int
+    dtype: torch.dtype = torch.uint8
     augmentation: CropFlip = field(default_factory=CropFlip)
 
     @property
@@ -57,6 +68,24 @@ class Spec:
 @dataclass(frozen=True)
 class Dataset:
     """A training and a test set as tensors: ``x`` [n, *shape] uint8 or float32, ``y`` [n] int64 in 0..C-1.
+
+    Parameters
+    ----------
+    name
+        Of the data set, for messages and records.
+    train_x, train_y
+        The training set.
+    test_x, test_y
+        The test set, with samples of the same shape and type.
+    classes
+        The names of the C classes.
+    augmentation
+        How training images are varied.
+
+    Raises
+    ------
+    UsageError
+        Samples and labels do not fit, or samples have NaN or infinite values.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")
@@ -121,7 +150,18 @@ class Dataset:
         return f"{checksum:08x}"
 
     def to(self, device: torch.device | str) -> Dataset:
-        """The same data set with its tensors on ``device``."""
+        """The same data set on another device.
+
+        Parameters
+        ----------
+        device
+            As in ``Tensor.to``.
+
+        Returns
+        -------
+        Dataset
+            With all its tensors on ``device``.
+        """
         x, y = self.train_x.to(device), self.train_y.to(device)
         return replace(self, train_x=x, train_y=y, test_x=self.test_x.to(device), test_y=self.test_y.to(device))
 
@@ -130,6 +170,23 @@ class Dataset:
 
         The real test set is not part of the result, so nothing can be chosen on it by accident. Each class keeps at
         least one training sample, and at least one sample is held out of each class that has two or more.
+
+        Parameters
+        ----------
+        fraction
+            Of the training samples of each class, between 0 and 1.
+        seed
+            Of the choice of samples.
+
+        Returns
+        -------
+        Dataset
+            Both parts of the training set.
+
+        Raises
+        ------
+        UsageError
+            The fraction is out of bounds, or every class has a single sample.
 
         >>> from onebyone.data import load
         >>> digits = load("digits")
@@ -142,7 +199,19 @@ class Dataset:
         return replace(self, train_x=x[keep], train_y=y[keep], test_x=x[hold], test_y=y[hold])
 
     def few(self, classes: int, train: int, test: int) -> Dataset:
-        """A small data set: the first ``train`` and ``test`` samples of each of the first ``classes`` classes.
+        """A small data set: the first samples of the first classes.
+
+        Parameters
+        ----------
+        classes
+            How many classes are kept.
+        train, test
+            How many samples of each class are kept.
+
+        Returns
+        -------
+        Dataset
+            A part of this one.
 
         >>> from onebyone.data import load
         >>> small = load("digits").few(classes=3, train=5, test=2)

@@ -42,16 +42,33 @@ def from_folder(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Dataset:
-    """A data set from images: ``root`` has a sub-folder for each class, or ``train`` and ``test`` that do.
-
-    Every image becomes upright RGB of ``size`` x ``size`` pixels, whatever its proportions (see
-    :func:`onebyone.data.images.upright`). The classes are in the order of their names. Without ``train`` and
-    ``test``, ``test_fraction`` of each class, drawn by ``seed``, becomes the test set.
+    """A data set from a folder of images. The classes are in the order of their names.
 
     Files that cannot be read, files of other kinds and nested folders are skipped, with a
-    :class:`SkippedFilesWarning` that counts and names them; ``strict`` refuses them. Hidden files, whose names begin
-    with a dot, are ignored. ``progress`` is called after each file with what is read, the number of files so far and
-    their number.
+    :class:`SkippedFilesWarning` that counts and names them. Hidden files are ignored.
+
+    Parameters
+    ----------
+    root
+        A folder with a sub-folder for each class, or with ``train`` and ``test`` that have them.
+    size, augmentation
+        Every image becomes upright RGB of ``size`` x ``size`` pixels. Training images are varied.
+    test_fraction, seed
+        Without ``train`` and ``test``, this part of each class becomes the test set, drawn by the seed.
+    strict
+        Refuse files that would be skipped.
+    progress
+        Called after each file with what is read, the number of files so far, and their number.
+
+    Returns
+    -------
+    Dataset
+        Named after the folder.
+
+    Raises
+    ------
+    UsageError
+        There is no such folder, a class has no readable image, or a file is refused.
 
     >>> import tempfile
     >>> from PIL import Image
@@ -64,10 +81,24 @@ def from_folder(
     (('green', 'red'), torch.Size([8, 3, 32, 32]), tensor([0, 1]))
     """
     root = Path(root)
-    if not root.is_dir():
-        raise UsageError(f"{root} is not a folder; expected one with a sub-folder for each class")
     if not isinstance(size, int) or size < 1:
         raise UsageError(f"size is {size!r}; images need at least 1 pixel per side")
+    halves, classes = _layout(root)
+    skipped: dict[Path, str] = {path: "beside the class folders" for half in halves for path in _files(half)}
+    read = [_read(half, classes, size, skipped, progress) for half in halves]
+    if skipped:
+        _report(root, skipped, sum(len(y) for _, y in read), strict)
+    if len(read) == 1:
+        ((x, y),) = read
+        read = [(x[index], y[index]) for index in split_by_class(y, test_fraction, seed)]
+    (x, y), (test_x, test_y) = read
+    return Dataset(root.resolve().name, x, y, test_x, test_y, classes, augmentation)
+
+
+def _layout(root: Path) -> tuple[list[Path], tuple[str, ...]]:
+    """The folders with class folders, which are ``root`` itself or its ``train`` and ``test``; and the classes."""
+    if not root.is_dir():
+        raise UsageError(f"{root} is not a folder; expected one with a sub-folder for each class")
     train, test = root / "train", root / "test"
     # "train" may be a class of images of trains, so only both folders together are taken for the split.
     divided = train.is_dir() and test.is_dir()
@@ -78,17 +109,7 @@ def from_folder(
             f"{test} has the classes {', '.join(extra)}, which {train} does not have; remove them, or add "
             "training images"
         )
-    skipped: dict[Path, str] = {path: "beside the class folders" for half in halves for path in _files(half)}
-    read = [_read(half, classes, size, skipped, progress) for half in halves]
-    if skipped:
-        _report(root, skipped, sum(len(y) for _, y in read), strict)
-    if divided:
-        (x, y), (test_x, test_y) = read
-    else:
-        ((x, y),) = read
-        keep, hold = split_by_class(y, test_fraction, seed)
-        x, y, test_x, test_y = x[keep], y[keep], x[hold], y[hold]
-    return Dataset(root.resolve().name, x, y, test_x, test_y, classes, augmentation)
+    return halves, classes
 
 
 def _visible(folder: Path) -> list[Path]:

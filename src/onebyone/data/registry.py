@@ -41,10 +41,28 @@ def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
 def load(
     name: str = "digits", root: str | Path | None = None, *, strict: bool = False, progress: Progress | None = None
 ) -> Dataset:
-    """Read a data set by name; ``root`` is its folder or file, by default the cache folder.
+    """Read a data set by name.
 
-    ``strict``, for image folders only, refuses files that would be skipped with a warning. ``progress`` is called with
-    what is being downloaded or read, how much of it is done, and the total (None if it is not known).
+    Parameters
+    ----------
+    name
+        One of :func:`datasets`.
+    root
+        Its folder or file. None: the cache folder, to which CIFAR-10 and CIFAR-100 are downloaded on first use.
+    strict
+        For image folders only: refuse files that would be skipped with a warning.
+    progress
+        Called with what is being downloaded or read, how much of it is done, and the total (None if unknown).
+
+    Returns
+    -------
+    Dataset
+        Training and test set, on the CPU.
+
+    Raises
+    ------
+    UsageError
+        There is no data set of this name, or its files are missing or damaged.
 
     >>> load("digits").name
     'digits'
@@ -60,6 +78,11 @@ def load(
 
 def datasets() -> dict[str, Entry]:
     """Every data set by name.
+
+    Returns
+    -------
+    dict
+        For each name, an entry with ``load``, ``summary`` and ``about``.
 
     >>> "cifar10" in datasets()
     True

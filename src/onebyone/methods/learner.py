@@ -59,9 +59,19 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     @abstractmethod
     def observe(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        """Learn from one batch, [n, *shape] and [n] on the learner's device. Returns the loss, a scalar.
+        """Learn from one batch, on the learner's device.
 
-        ``weight`` [n] are numbers above 0: a sample of weight 2 counts as much as two equal samples. None: all are 1.
+        Parameters
+        ----------
+        x, y
+            Samples [n, *shape] and their classes [n].
+        weight
+            [n] numbers above 0: a sample of weight 2 counts as much as two equal samples. None: all are 1.
+
+        Returns
+        -------
+        Tensor
+            The loss, a scalar.
         """
 
     def repeat(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -218,9 +228,17 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     @torch.no_grad()
     def scores(self, x: Tensor, chunk: int | None = None) -> Tensor:
-        """[n, *shape] -> [n, C] class scores; minus infinity for classes never seen.
+        """The scores of all classes.
 
-        ``chunk`` samples are computed at once; by default as many as keep memory bounded (``Spec.chunk``).
+        Parameters
+        ----------
+        x, chunk
+            Samples [n, *shape] as stored, and how many are computed at once (None: by ``Spec.chunk``).
+
+        Returns
+        -------
+        Tensor
+            [n, C]; minus infinity for classes never seen.
         """
         training = self.training
         self.eval()
@@ -248,7 +266,18 @@ class Learner(nn.Module, ABC, Generic[C]):
         return torch.cat([scores for scores, _ in parts]), torch.cat([found for _, found in parts])
 
     def predict(self, x: Tensor) -> Tensor:
-        """[n, *shape] -> [n] the class with the highest score, or -1 while no class is known."""
+        """The class with the highest score.
+
+        Parameters
+        ----------
+        x
+            Samples [n, *shape] as they are stored.
+
+        Returns
+        -------
+        Tensor
+            [n] classes; -1 while no class is known.
+        """
         best = self.scores(x).max(1)
         return best.indices.masked_fill(best.values == float("-inf"), -1)
 

@@ -65,6 +65,11 @@ def find(text: str) -> Entry:
 def methods() -> dict[str, Entry]:
     """Every method by name: as in the paper's tables, then others of this package, then those of installed packages.
 
+    Returns
+    -------
+    dict
+        For each name, an entry with ``learner``, ``options``, ``section`` (of the paper) and ``summary``.
+
     >>> list(methods())[8:14]
     ['supbyol', 'ccp', 'replay', 'patch-lda', 'lda', 'hybrid']
     """
@@ -72,7 +77,30 @@ def methods() -> dict[str, Entry]:
 
 
 def create(name: str, spec: Spec, *, seed: int = 0, device: torch.device | str = "cpu", **options: Any) -> AnyLearner:
-    """A learner by the name of its method, for data of this kind; ``options`` are the method's own.
+    """A learner by the name of its method.
+
+    Parameters
+    ----------
+    name
+        One of :func:`methods`.
+    spec
+        Shape, type and number of classes of the data: ``Dataset.spec``.
+    seed
+        Of the initial weights and of all random numbers of the learner.
+    device
+        Where it learns.
+    **options
+        Options of the method, as ``onebyone methods NAME`` lists them.
+
+    Returns
+    -------
+    Learner
+        A learner that has seen nothing.
+
+    Raises
+    ------
+    UsageError
+        The method or an option is not known, a value is out of bounds, or the method cannot learn such data.
 
     >>> learner = create("er", Spec(shape=(1, 8, 8), num_classes=10), memory_per_class=5)
     >>> x, y = torch.zeros(2, 1, 8, 8, dtype=torch.uint8), torch.tensor([3, 3])

@@ -114,7 +114,18 @@ class Results:
 
     @classmethod
     def from_runs(cls, results: Iterable[Result]) -> Results:
-        """Records of what :func:`onebyone.runs.run` returned."""
+        """Records of what :func:`onebyone.runs.run` returned.
+
+        Parameters
+        ----------
+        results
+            Any number of them.
+
+        Returns
+        -------
+        Results
+            One record per run.
+        """
         return cls(tuple(map(Record.from_result, results)))
 
     def __repr__(self) -> str:
@@ -134,6 +145,16 @@ class Results:
     def where(self, **fields: Any) -> Results:
         """The runs whose fields have these values.
 
+        Parameters
+        ----------
+        **fields
+            Fields of the configuration, or options of the method.
+
+        Returns
+        -------
+        Results
+            Some of these runs.
+
         Raises
         ------
         UsageError
@@ -146,13 +167,34 @@ class Results:
         return Results(tuple(chosen))
 
     def summarize(self, metric: str) -> Value | None:
-        """Mean and standard deviation of a metric over all of these runs; None if one of them lacks it."""
+        """Mean and standard deviation of a metric over all of these runs.
+
+        Parameters
+        ----------
+        metric
+            Such as ``accuracy``, ``forgetting`` or ``cost.flops``.
+
+        Returns
+        -------
+        Value or None
+            None if one of the runs lacks the metric, or if there is no run.
+
+        Raises
+        ------
+        UsageError
+            There is no metric of this name.
+        """
         if metric not in METRICS:
             raise unknown("metric", metric, METRICS)
         return summarize(row.metrics.get(metric) for row in self.rows)
 
     def to_pandas(self) -> DataFrame:
         """A data frame with one row per run: its fields, its metrics, the anytime curve and the class accuracies.
+
+        Returns
+        -------
+        pandas.DataFrame
+            Accuracies are fractions.
 
         Raises
         ------

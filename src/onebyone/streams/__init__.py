@@ -1,7 +1,8 @@
 """Streams: the order in which samples arrive."""
 
+from onebyone.streams.plan import Order, StreamOptions
 from onebyone.streams.registry import create, in_full, register, streams
-from onebyone.streams.schedules import Common, Order, StreamOptions, blurry, class_incremental, gaussian, iid, returning
+from onebyone.streams.schedules import Common, blurry, class_incremental, gaussian, iid, returning
 from onebyone.streams.stream import Stream, Task
 
 __all__ = [

@@ -7,26 +7,16 @@ A stream is drawn on the CPU from its seed alone, and no sample arrives twice. E
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypedDict, Unpack, get_args
+from typing import TypedDict, Unpack
 
 import torch
 from torch import Tensor
 
-from onebyone.errors import UsageError, unknown
-from onebyone.options import Checked, option
-from onebyone.seeding import generator
+from onebyone.errors import UsageError
+from onebyone.options import option
+from onebyone.streams.plan import Order, Plan, StreamOptions, rank
 from onebyone.streams.registry import register
-from onebyone.streams.stream import Stream, Task
-
-Order = Literal["label", "random"]
-Groups = list[tuple[int, ...]]  # the classes of each task
-
-
-@dataclass(frozen=True, kw_only=True)
-class StreamOptions(Checked):
-    """Options of every stream."""
-
-    imbalance: float = option(1.0, "most frequent class over the least (1: unchanged)", low=1)
+from onebyone.streams.stream import Stream
 
 
 class Common(TypedDict, total=False):
@@ -59,8 +49,27 @@ def class_incremental(y: Tensor, num_classes: int, classes_per_task: int = 1, **
 
     A task has ``classes_per_task`` classes (the last may have fewer), its samples shuffled. Classes come in label
     order, as in the paper, or in random order by the seed. No batch extends over the end of a task.
+
+    Parameters
+    ----------
+    y, num_classes
+        The labels [n] of the training samples, from 0, and the number of classes.
+    classes_per_task
+        How many classes arrive together.
+    **common
+        ``order`` of the classes (label or random), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+
+    Returns
+    -------
+    Stream
+        The order in which the samples arrive, as batches of indices.
+
+    Raises
+    ------
+    UsageError
+        A number is out of bounds, or a task would have no samples.
     """
-    plan = _Plan(y, num_classes, classes_per_task, **common)
+    plan = Plan(y, num_classes, classes_per_task, **common)
     return plan.by_task(plan.home(), disjoint=True)
 
 
@@ -79,13 +88,34 @@ def blurry(
     setting of Bang et al., Rainbow Memory (CVPR 2021), whose Blurry10 has a share of 0.1; Koh et al. (ICLR 2022)
     build on it.
 
+    Parameters
+    ----------
+    y, num_classes
+        The labels [n] of the training samples, from 0, and the number of classes.
+    classes_per_task
+        How many classes arrive together.
+    share
+        The probability that a sample moves to another task.
+    **common
+        ``order`` of the classes (label or random), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+
+    Returns
+    -------
+    Stream
+        The order in which the samples arrive, as batches of indices.
+
+    Raises
+    ------
+    UsageError
+        A number is out of bounds, or a task would have no samples.
+
     >>> y = torch.arange(1000) % 2
     >>> first, second = blurry(y, num_classes=2, share=0.2).tasks
     >>> 0.7 < float((y[first.indices] == 0).float().mean()) < 0.9
     True
     """
     BlurryOptions(share=share)  # raises if it is out of bounds
-    plan = _Plan(y, num_classes, classes_per_task, **common)
+    plan = Plan(y, num_classes, classes_per_task, **common)
     tasks, samples = len(plan.groups), len(plan.labels)
     if tasks == 1:
         raise UsageError("a stream of one task has no boundary to blur; lower classes_per_task")
@@ -111,12 +141,33 @@ def gaussian(
     learner is evaluated after parts of equal length. This is the boundary-free stream of Koh et al. (ICLR 2023)
     with its centres in order, as in Shanahan et al. (2021, arXiv:2105.13327).
 
+    Parameters
+    ----------
+    y, num_classes
+        The labels [n] of the training samples, from 0, and the number of classes.
+    classes_per_task
+        How many classes arrive together.
+    width
+        Standard deviation of the times of arrival, in tasks.
+    **common
+        ``order`` of the classes (label or random), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+
+    Returns
+    -------
+    Stream
+        The order in which the samples arrive, as batches of indices.
+
+    Raises
+    ------
+    UsageError
+        A number is out of bounds, or a task would have no samples.
+
     >>> y = torch.arange(1000) % 10
     >>> [len(task.indices) for task in gaussian(y, num_classes=10, classes_per_task=5).tasks]
     [500, 500]
     """
     GaussianOptions(width=width)
-    plan = _Plan(y, num_classes, classes_per_task, **common)
+    plan = Plan(y, num_classes, classes_per_task, **common)
     time = plan.home() + width * torch.randn(len(plan.labels), generator=plan.generator())
     return plan.in_equal_parts(plan.indices[time.argsort(stable=True)])
 
@@ -136,15 +187,36 @@ def returning(
     ``periods`` times as many tasks. This is class-incremental learning with repetition (Hemati et al., CoLLAs 2023) in
     its regular form: every class returns after the same time.
 
+    Parameters
+    ----------
+    y, num_classes
+        The labels [n] of the training samples, from 0, and the number of classes.
+    classes_per_task
+        How many classes arrive together.
+    periods
+        How many times each class arrives.
+    **common
+        ``order`` of the classes (label or random), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+
+    Returns
+    -------
+    Stream
+        The order in which the samples arrive, as batches of indices.
+
+    Raises
+    ------
+    UsageError
+        A number is out of bounds, or a class has fewer samples than periods.
+
     >>> [task.classes for task in returning(torch.arange(8) % 2, num_classes=2, periods=2).tasks]
     [(0,), (1,), (0,), (1,)]
     """
     ReturningOptions(periods=periods)
-    plan = _Plan(y, num_classes, classes_per_task, **common)
+    plan = Plan(y, num_classes, classes_per_task, **common)
     home, counts = plan.home(), torch.bincount(plan.labels)
     if bool(((counts > 0) & (counts < periods)).any()):
         raise UsageError(f"a class has fewer samples than its {periods} periods; lower periods or add samples")
-    period = _rank(plan.labels) * periods // counts[plan.labels]
+    period = rank(plan.labels) * periods // counts[plan.labels]
     return plan.by_task(period * len(plan.groups) + home, times=periods, disjoint=periods == 1)
 
 
@@ -154,116 +226,28 @@ def iid(y: Tensor, num_classes: int, classes_per_task: int = 1, **common: Unpack
 
     There are as many parts of equal length as the incremental stream has tasks.
 
+    Parameters
+    ----------
+    y, num_classes
+        The labels [n] of the training samples, from 0, and the number of classes.
+    classes_per_task
+        How many classes arrive together.
+    **common
+        ``order`` of the classes (label or random), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+
+    Returns
+    -------
+    Stream
+        The order in which the samples arrive, as batches of indices.
+
+    Raises
+    ------
+    UsageError
+        A number is out of bounds, or there are fewer samples than tasks.
+
     >>> stream = iid(torch.arange(10) % 5, num_classes=5, batch_size=4)
     >>> len(stream.tasks), stream.samples
     (5, 10)
     """
-    plan = _Plan(y, num_classes, classes_per_task, **common)
+    plan = Plan(y, num_classes, classes_per_task, **common)
     return plan.in_equal_parts(plan.indices)
-
-
-class _Plan:
-    """What all streams share: the groups of classes, and the samples in random order."""
-
-    def __init__(
-        self,
-        y: Tensor,
-        num_classes: int,
-        classes_per_task: int,
-        order: Order = "label",
-        batch_size: int = 10,
-        seed: int = 0,
-        imbalance: float = StreamOptions.imbalance,
-    ) -> None:
-        StreamOptions(imbalance=imbalance)  # raises if it is out of bounds
-        self.device = y.device
-        self.groups = _groups(num_classes, classes_per_task, order, batch_size, seed)
-        self.indices, self.labels = _shuffled(y, imbalance, seed)  # [n] and [n]
-        self.batch_size = batch_size
-        self.seed = seed
-
-    def generator(self) -> torch.Generator:
-        return generator(self.seed, "schedule")
-
-    def home(self) -> Tensor:
-        """[n] the task that each sample's class belongs to; a task without samples is refused."""
-        home = torch.empty(sum(map(len, self.groups)), dtype=torch.int64)
-        for number, classes in enumerate(self.groups):
-            home[list(classes)] = number
-            if not bool(torch.isin(self.labels, torch.tensor(classes)).any()):
-                raise UsageError(
-                    f"no training sample has a class of task {classes}; remove these classes or add samples"
-                )
-        return home[self.labels]
-
-    def by_task(self, task: Tensor, *, disjoint: bool, times: int = 1) -> Stream:
-        """The stream in which each sample arrives in its ``task`` [n]; the groups are repeated ``times`` times."""
-        groups = self.groups * times
-        parts = [self.indices[task == number].to(self.device) for number in range(len(groups))]
-        if not all(map(len, parts)):
-            raise UsageError(
-                f"{len(self.indices)} samples leave one of {len(groups)} tasks empty; lower share or add samples"
-            )
-        return Stream(tuple(map(Task, groups, parts)), disjoint=disjoint, batch_size=self.batch_size)
-
-    def in_equal_parts(self, indices: Tensor) -> Stream:
-        """The stream of these samples in this order, in tasks of equal length."""
-        if len(indices) < len(self.groups):
-            raise UsageError(
-                f"{len(indices)} samples do not fill {len(self.groups)} tasks; raise classes_per_task or add samples"
-            )
-        parts = indices.to(self.device).tensor_split(len(self.groups))
-        return Stream(tuple(map(Task, self.groups, parts)), disjoint=False, batch_size=self.batch_size)
-
-
-def _groups(num_classes: int, per_task: int, order: Order, batch_size: int, seed: int) -> Groups:
-    if not 1 <= per_task <= num_classes:
-        raise UsageError(f"classes_per_task is {per_task}; with {num_classes} classes it must be in 1..{num_classes}")
-    if batch_size < 1:
-        raise UsageError(f"batch_size is {batch_size}; it must be at least 1")
-    if order not in get_args(Order):
-        raise unknown("class order", order, get_args(Order))
-    classes = torch.arange(num_classes)
-    if order == "random":
-        classes = torch.randperm(num_classes, generator=generator(seed, "class order"))
-    return [tuple(int(c) for c in group) for group in classes.split(per_task)]
-
-
-def _shuffled(y: Tensor, imbalance: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices and labels of the samples in random order: all of them, or as many of each class as imbalance leaves."""
-    indices = torch.randperm(len(y), generator=generator(seed, "stream"))
-    labels = y.cpu()[indices]
-    if imbalance == 1:
-        return indices, labels
-    kept = _rank(labels) < _long_tail(torch.bincount(labels), imbalance, seed)[labels]
-    return indices[kept], labels[kept]
-
-
-def _long_tail(counts: Tensor, imbalance: float, seed: int) -> Tensor:
-    """How many samples each class keeps: from class to class fewer by the same factor, ``imbalance`` in all.
-
-    The exponential profile of Cao et al. (NeurIPS 2019). Which classes are rare is drawn by the seed, so that
-    rare classes are not always the last ones. No class keeps more samples than the smallest one has, so that the ratio
-    is exact.
-    """
-    present = counts.nonzero().flatten()
-    most = int(counts[present].min())
-    if len(present) == 1:
-        raise UsageError("a single class cannot be imbalanced; add classes or leave imbalance at 1")
-    if imbalance > most:
-        raise UsageError(
-            f"imbalance is {imbalance}; the smallest class has {most} samples, so it can be at most {most}"
-        )
-    profile = most * imbalance ** -torch.linspace(0, 1, len(present), dtype=torch.float64)
-    kept = torch.zeros_like(counts)
-    kept[present[torch.randperm(len(present), generator=generator(seed, "imbalance"))]] = profile.round().long()
-    return kept
-
-
-def _rank(labels: Tensor) -> Tensor:
-    """[n] how many samples of its own class come before each sample."""
-    counts = torch.bincount(labels)
-    by_class = labels.argsort(stable=True)
-    rank = torch.empty_like(labels)
-    rank[by_class] = torch.arange(len(labels)) - (counts.cumsum(0) - counts)[labels[by_class]]
-    return rank

@@ -26,7 +26,18 @@ class Task:
         return hash((self.classes, len(self.indices)))
 
     def batches(self, size: int) -> tuple[Tensor, ...]:
-        """The indices in batches; the last one may be shorter."""
+        """The indices in batches.
+
+        Parameters
+        ----------
+        size
+            Of a batch; the last one may be smaller.
+
+        Returns
+        -------
+        tuple of Tensor
+            The indices of each batch.
+        """
         parts: tuple[Tensor, ...] = self.indices.split(size)
         return parts
 
@@ -57,7 +68,18 @@ class Stream:
         return sum(len(task.batches(self.batch_size)) for task in self.tasks)
 
     def to(self, device: torch.device | str) -> Stream:
-        """The same stream with its indices on ``device``."""
+        """The same stream on another device.
+
+        Parameters
+        ----------
+        device
+            As in ``Tensor.to``.
+
+        Returns
+        -------
+        Stream
+            With its indices on ``device``.
+        """
         tasks = tuple(replace(task, indices=task.indices.to(device)) for task in self.tasks)
         return replace(self, tasks=tasks)
 
