@@ -1,8 +1,11 @@
 """The examples and the Python code of the README run."""
 
+import ast
+import json
 import re
 import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,35 @@ def test_an_example_prints_what_its_tutorial_shows(
     assert "%" in printed
     assert "False" not in printed  # some print whether a promise holds
     check_output(shown_output(ROOT / "docs" / "tutorials" / f"{path.stem}.md"), printed)
+
+
+@pytest.mark.slow
+def test_the_table_of_an_own_method_is_that_of_its_tutorial(onebyone: Callable[..., tuple[int, str, str]]) -> None:
+    """By the command that the README gives, too."""
+    page = (ROOT / "docs" / "tutorials" / "own_method.md").read_text()
+    (command,) = re.findall(r"(?m)^onebyone (demo .*(?:\\\n.*)*)$", page)
+    words = command.replace("\\\n", " ").split()
+    assert f"\nonebyone {' '.join(words)}\n" in (ROOT / "README.md").read_text()
+    code, out, err = onebyone(*(word.replace("examples/", f"{ROOT}/examples/") for word in words))
+    assert (code, err) == (0, "")
+    (shown,) = re.findall(r"```text\n(digits, .*?)```", page, re.DOTALL)
+    check_output(shown, out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code cells, one after another, in its own folder as Jupyter does; the last line of each is an expression."""
+    monkeypatch.chdir(path.parent)
+    cells = [cell for cell in json.loads(path.read_text())["cells"] if cell["cell_type"] == "code"]
+    names: dict[str, object] = {}
+    for cell in cells:
+        *statements, shown = ast.parse("".join(cell["source"])).body
+        assert isinstance(shown, ast.Expr)
+        exec(compile(ast.Module(statements, []), path.name, "exec"), names)
+        assert eval(compile(ast.Expression(shown.value), path.name, "eval"), names) is not None
+        assert cell["outputs"] == []  # numbers that nobody compares would grow old
+    assert len(cells) >= 4
 
 
 def test_wrong_numbers_in_a_tutorial_are_found() -> None:

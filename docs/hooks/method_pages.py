@@ -90,8 +90,11 @@ def summary(name: str, entry: Entry) -> str:
 
 
 def options(entry: Entry) -> str:
-    rows = [[f"`{name}`", f"`{default}`", text, kind] for name, kind, default, text in describe(entry.options)]
-    return table(["option", "default", "what it is", "type"], rows)
+    """A list, which can be read on a phone."""
+    return "\n".join(
+        f"- `{name}` ({kind}; default `{default}`) – {text}."
+        for name, kind, default, text in describe(entry.options)
+    )
 
 
 def code(entry: Entry) -> str:
