@@ -55,10 +55,10 @@ $(STAMP): $(DEMO_STAMP)
 	$(INSTALL) '.[dev]'
 	touch $@
 
-# Pretrained encoders: slow tests use real weights. Clusters and trackers: they use real ones; pyarrow is for ray.data.
+# The site and the wheel are built by slow tests. Pretrained encoders: they use real weights. Clusters and trackers: they use real ones; pyarrow is for ray.data.
 # axe-core checks the teaching page for people who use a keyboard or a screen reader.
 $(SLOW_STAMP): $(STAMP)
-	$(INSTALL) '.[browser,mlflow,photos,ray,slurm,tensorboard,timm,wandb]' pyarrow
+	$(INSTALL) '.[browser,docs,mlflow,package,photos,ray,slurm,tensorboard,timm,wandb]' pyarrow
 	! command -v npm > /dev/null || npm install --silent --no-audit --no-fund --prefix .venv/axe axe-core@4.14.0
 	touch $@
 

@@ -20,3 +20,8 @@ if (location.protocol === "file:") {
     }
   }
 }
+
+// The theme searches after a key was released. Text can be pasted or dictated too, which releases no key.
+document.addEventListener("input", event => {
+  if (event.target.matches(".md-search__input")) event.target.dispatchEvent(new KeyboardEvent("keyup"))
+})

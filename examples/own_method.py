@@ -27,10 +27,8 @@ class SmoothER(LinearReplay[SmoothOptions]):
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         logits = self.logits(incoming.features)
-        smooth = self.options.smoothing
-        losses = F.cross_entropy(
-            logits, incoming.y, reduction="none", label_smoothing=smooth
-        )
+        smooth, y = self.options.smoothing, incoming.y
+        losses = F.cross_entropy(logits, y, reduction="none", label_smoothing=smooth)
         return reduce(losses, incoming.weight)
 
 

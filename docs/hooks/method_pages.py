@@ -92,8 +92,7 @@ def summary(name: str, entry: Entry) -> str:
 def options(entry: Entry) -> str:
     """A list, which can be read on a phone."""
     return "\n".join(
-        f"- `{name}` ({kind}; default `{default}`) – {text}."
-        for name, kind, default, text in describe(entry.options)
+        f"- `{name}` ({kind}; default `{default}`) – {text}." for name, kind, default, text in describe(entry.options)
     )
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onebyone.estimator import OnlineClassifier as OnlineClassifier
     from onebyone.runs.results import read_results as read_results
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Dataset",

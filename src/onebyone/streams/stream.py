@@ -88,9 +88,19 @@ class Stream:
         return sum(len(task.indices) for task in self.tasks)
 
     def first_arrivals(self, y: Tensor) -> dict[int, int]:
-        """The task (from 0) in which each class first arrives, by the labels of all training samples.
+        """The task in which each class first arrives.
 
         A class that never arrives is counted with the first task that names it, so that it is not left out.
+
+        Parameters
+        ----------
+        y
+            The labels of all training samples.
+
+        Returns
+        -------
+        dict of int to int
+            For each class, the number of the task, from 0.
 
         >>> import torch
         >>> from onebyone import iid
