@@ -18,7 +18,7 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil
 ROOT = Path(__file__).parent.parent
 AXE = ROOT / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 SCENES = ("red", "blue", "green")
-HEIGHT, WIDTH, SECONDS, RATE = 240, 320, 4, 10  # of the video; each scene lasts some seconds
+HEIGHT, WIDTH, SECONDS, RATE = 240, 320, 5, 10  # of the video; each scene lasts some seconds
 
 
 def scene(name: str, step: int) -> Any:
@@ -64,13 +64,27 @@ LOOK = """() => {
 }"""
 
 
+def shown(page: Page) -> str:
+    """The scene that the camera shows."""
+    return ("red", "green", "blue")[int(np.argmax(page.evaluate(LOOK)[:3]))]
+
+
 def wait_for_scene(page: Page, name: str) -> None:
-    """Wait until the camera shows a scene, and a moment longer."""
-    for _ in range(200):
-        if int(np.argmax(page.evaluate(LOOK)[:3])) == {"red": 0, "green": 1, "blue": 2}[name]:
-            return
-        page.wait_for_timeout(100)
-    raise AssertionError(f"the camera never shows {name}")
+    """Wait until the camera begins to show a scene."""
+    eventually(page, lambda: shown(page) != name)
+    eventually(page, lambda: shown(page) == name)
+
+
+def record(page: Page, label: str, scene: str, least: int = 6) -> None:
+    """Hold the button of a class while the camera shows a scene, again until there are some samples."""
+    page.locator(f"li[data-label={label}] .teach").scroll_into_view_if_needed()
+    while (before := counts(page)[label]) < least:
+        wait_for_scene(page, scene)
+        page.locator(f"li[data-label={label}] .teach").hover()
+        page.mouse.down()
+        page.wait_for_timeout(1500)  # as a person holds it; a busy machine records fewer pictures
+        page.mouse.up()
+        eventually(page, lambda before=before: counts(page)[label] > before)  # type: ignore[misc]
 
 
 @contextmanager

@@ -1,17 +1,22 @@
 """Helpers of the tests of the server."""
 
+import http.client
 import io
+import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import numpy as np
 import uvicorn
@@ -20,11 +25,13 @@ from PIL import Image
 from classifiers import bits
 from onebyone.client import Client, ServerError
 from onebyone.serve.app import create_app
+from onebyone.serve.bodies import Limits
 from onebyone.serve.model import Model
 from onebyone.serve.operations import Operation
 from onebyone.serve.service import Service
 
 SMALL: dict[str, Any] = {"size": 8, "gray": True, "memory": "30KB"}  # is built in a second
+FEW = Limits(body=200_000, json=100_000, pixels=10_000, samples=8, features=16, label=20, bodies=300_000)
 
 
 def vectors(count: int, seed: int = 0, width: int = 4) -> tuple[Any, list[str]]:
@@ -53,6 +60,55 @@ def png(array: Any) -> bytes:
     content = io.BytesIO()
     Image.fromarray(array).save(content, "PNG")
     return content.getvalue()
+
+
+def ask(
+    client: Client, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    """A request as it is, without a client that helps."""
+    connection = http.client.HTTPConnection(urlsplit(client.address).netloc, timeout=60)
+    try:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        found = {name.lower(): value for name, value in answer.getheaders()}
+        return answer.status, found, answer.read()
+    finally:
+        connection.close()
+
+
+def ask_json(client: Client, path: str, content: Any) -> tuple[int, Any]:
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    status, _, answer = ask(client, "POST", path, body, {"Content-Type": "application/json"})
+    return status, json.loads(answer)
+
+
+def form(*parts: tuple[str, bytes]) -> tuple[bytes, dict[str, str]]:
+    pieces = [
+        b'--limit\r\nContent-Disposition: form-data; name="%s"; filename="../../x"\r\n\r\n%s\r\n'
+        % (name.encode(), value)
+        for name, value in parts
+    ]
+    return b"".join(pieces) + b"--limit--\r\n", {"Content-Type": "multipart/form-data; boundary=limit"}
+
+
+def pictures(seed: int = 0) -> list[bytes]:
+    random = np.random.default_rng(seed)
+    return [png(random.integers(0, 255, (12, 9), dtype=np.uint8)) for _ in range(4)]
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG whose head announces this size, with a few bytes of content."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1_000_000))) + chunk(b"IEND", b"")
+
+
+def head_of(host: str, length: int) -> bytes:
+    fields = f"Host: {host}\r\nContent-Type: image/png\r\nContent-Length: {length}"
+    return f"POST /v1/learn HTTP/1.1\r\n{fields}\r\n\r\n".encode()
 
 
 @contextmanager

@@ -1,67 +1,25 @@
 """The HTTP API, over a socket: every endpoint, every limit, and who may ask."""
 
-import http.client
-import io
 import json
 import socket
-import struct
-import threading
 import time
-import zlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from onebyone import OnlineClassifier
 from onebyone.client import Client, ServerError
 from onebyone.serve import batching
-from onebyone.serve.bodies import Limits
 from onebyone.serve.server import is_loopback, read_token, serve
 from onebyone.serve.service import Service
-from serving import SMALL, png, running, vectors
+from serving import FEW, SMALL, ask, ask_json, form, pictures, running, vectors
 
 TOKEN = "a-token-of-enough-letters"
-FEW = Limits(body=200_000, json=100_000, pixels=10_000, samples=8, features=16, label=20, bodies=300_000, seconds=1.0)
 X, Y = vectors(200)
-
-
-def ask(
-    client: Client, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None
-) -> tuple[int, dict[str, str], bytes]:
-    """A request as it is, without a client that helps."""
-    connection = http.client.HTTPConnection(urlsplit(client.address).netloc, timeout=30)
-    try:
-        connection.request(method, path, body, headers or {})
-        answer = connection.getresponse()
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, found, answer.read()
-    finally:
-        connection.close()
-
-
-def ask_json(client: Client, path: str, content: Any) -> tuple[int, Any]:
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    status, _, answer = ask(client, "POST", path, body, {"Content-Type": "application/json"})
-    return status, json.loads(answer)
-
-
-def form(*parts: tuple[str, bytes]) -> tuple[bytes, dict[str, str]]:
-    pieces = [
-        b'--limit\r\nContent-Disposition: form-data; name="%s"; filename="../../x"\r\n\r\n%s\r\n'
-        % (name.encode(), value)
-        for name, value in parts
-    ]
-    return b"".join(pieces) + b"--limit--\r\n", {"Content-Type": "multipart/form-data; boundary=limit"}
-
-
-def pictures(seed: int = 0) -> list[bytes]:
-    random = np.random.default_rng(seed)
-    return [png(random.integers(0, 255, (12, 9), dtype=np.uint8)) for _ in range(4)]
 
 
 @pytest.fixture(scope="module")
@@ -131,108 +89,6 @@ def test_teach_by_form_and_show_pictures(tmp_path: Path) -> None:
         assert 'onebyone_samples_total{kind="learnt"} 8' in metrics
 
 
-BAD = [
-    (b"", "not JSON"),
-    (b"[" * 5000, "not JSON"),
-    ([1], "must be a JSON object"),
-    ({}, "no samples"),
-    ({"vectors": 1}, "must be a list"),
-    ({"vectors": [[]], "label": "a"}, "a list of 1 to 16 numbers"),
-    ({"vectors": [[1.0] * 17], "label": "a"}, "a list of 1 to 16 numbers"),
-    ({"vectors": [["1"]], "label": "a"}, "no numbers"),
-    ({"vectors": [[True]], "label": "a"}, "no numbers"),
-    ({"vectors": [[1e300]], "label": "a"}, "too large for float32"),
-    ({"vectors": [[10**400]], "label": "a"}, "too large"),
-    ({"vectors": [[float("nan")]], "label": "a"}, "NaN"),
-    ({"vectors": [[1], [1, 2]], "label": "a"}, "different lengths"),
-    ({"vectors": [[1]], "labels": ["a", "b"]}, "1 samples and 2 labels"),
-    ({"vectors": [[1]]}, "1 samples and 0 labels"),
-    ({"vectors": [[1]], "label": ""}, "1 to 20 characters"),
-    ({"vectors": [[1]], "label": "x" * 21}, "1 to 20 characters"),
-    ({"vectors": [[1]], "label": "a\x00b"}, "control characters"),
-    ({"vectors": [[1]], "label": "\ud800"}, "control characters"),
-    ({"vectors": [[1]], "label": 3}, "labels are text"),
-    ({"images": [3], "label": "a"}, "not text"),
-    ({"images": ["?"], "label": "a"}, "not base64"),
-    ({"images": ["data:nothing"], "label": "a"}, "not base64"),
-    ({"images": ["AAAA"], "label": "a"}, "no image"),
-    ({"images": ["AAAA"], "vectors": [[1]], "label": "a"}, "images and vectors"),
-    ({"vectors": [[1]] * 9, "label": "a"}, "9 samples, and the limit is 8"),
-]
-
-
-@pytest.mark.parametrize(("content", "sentence"), BAD, ids=[sentence for _, sentence in BAD])
-def test_a_bad_request_is_refused_with_a_sentence(api: Client, content: Any, sentence: str) -> None:
-    status, answer = ask_json(api, "/v1/learn", content)
-    assert status in (413, 422)
-    assert sentence in answer["error"]
-    assert api.classes() == {}
-
-
-def bomb(width: int, height: int) -> bytes:
-    """A PNG whose head announces this size, with a few bytes of content."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    head = chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
-    return b"\x89PNG\r\n\x1a\n" + head + chunk(b"IDAT", zlib.compress(bytes(1_000_000))) + chunk(b"IEND", b"")
-
-
-REQUESTS: list[tuple[str, bytes, dict[str, str], int]] = [
-    ("too many pixels", *form(("label", b"a"), ("image", bomb(60_000, 60_000))), 413),
-    ("unfinished image", *form(("label", b"a"), ("image", bomb(90, 90)[:60])), 422),
-    ("unknown part", *form(("other", b"a")), 422),
-    ("no end", form(("label", b"a"))[0][:-4], form()[1], 422),
-    ("no boundary", b"", {"Content-Type": "multipart/form-data"}, 422),
-    ("label of other bytes", *form(("label", b"\xff"), ("image", b"x")), 422),
-    ("another type", b"PK\x03\x04", {"Content-Type": "application/zip"}, 415),
-    ("no type", b"x", {}, 415),
-    ("compressed", b"x", {"Content-Type": "application/json", "Content-Encoding": "gzip"}, 415),
-    ("too much JSON", b"[" + b"1," * 50_000 + b"1]", {"Content-Type": "application/json"}, 413),
-    ("too large", b"x" * 200_001, {"Content-Type": "image/png"}, 413),
-]
-
-
-@pytest.mark.parametrize(("body", "headers", "status"), [each[1:] for each in REQUESTS], ids=[r[0] for r in REQUESTS])
-def test_bodies_have_limits(api: Client, body: bytes, headers: dict[str, str], status: int) -> None:
-    found, _, answer = ask(api, "POST", "/v1/learn", body, headers)
-    assert found == status, answer
-    assert "error" in json.loads(answer)
-
-
-def head_of(host: str, length: int) -> bytes:
-    fields = f"Host: {host}\r\nContent-Type: image/png\r\nContent-Length: {length}"
-    return f"POST /v1/learn HTTP/1.1\r\n{fields}\r\n\r\n".encode()
-
-
-def test_a_body_of_gigabytes_is_refused_before_it_is_sent(api: Client) -> None:
-    host, port = urlsplit(api.address).netloc.split(":")
-    with socket.create_connection((host, int(port)), 10) as connection:
-        started = time.monotonic()
-        connection.sendall(head_of(host, 5 * 2**30) + b"x" * 1000)
-        assert b" 413 " in connection.recv(1000)
-        assert time.monotonic() - started < 5  # beside other tests; no gigabyte is sent in that time
-
-
-def test_a_slow_body_is_given_up(api: Client) -> None:
-    host, port = urlsplit(api.address).netloc.split(":")
-    with socket.create_connection((host, int(port)), 10) as connection:
-        connection.sendall(head_of(host, 100) + b"x")
-        assert b" 408 " in connection.recv(1000)
-
-
-@pytest.mark.parametrize(("size", "mode"), [((20, 10), "RGB"), ((7, 7), "L"), ((90, 80), "RGBA"), ((64, 64), "P")])
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "GIF", "BMP"])
-def test_images_of_any_size_mode_and_format(api: Client, kind: str, size: tuple[int, int], mode: str) -> None:
-    content = io.BytesIO()
-    image = Image.new(mode, size)
-    (image.convert("RGB") if kind == "JPEG" else image).save(content, kind)
-    body, headers = form(("image", content.getvalue()))
-    status, _, answer = ask(api, "POST", "/v1/predict", body, headers)
-    assert status == 409, answer  # it was decoded, and nothing is learnt
-
-
 @pytest.mark.parametrize("path", ["/v1/nothing", "/v1/../settings.json", "/..%2f..%2fetc/passwd", "/page/app.js", "//"])
 def test_no_other_address_answers(api: Client, path: str) -> None:
     assert ask(api, "GET", path)[0] in (404, 405)
@@ -285,24 +141,22 @@ def test_other_sites_and_other_names_are_refused(tmp_path: Path) -> None:
 
 
 def test_predictions_are_gathered(vector_server: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "WINDOW", 0.05)
+    """All that arrive during a forward pass are computed together by the next one."""
+    compute, sizes = batching.Batcher._compute, []
 
-    def batches() -> int:
-        text = ask(vector_server, "GET", "/v1/metrics")[2].decode()
-        return int(text.split("\nonebyone_batches ")[1].split("\n")[0])
+    def when_all_wait(batcher: batching.Batcher, parts: list[Any]) -> Any:
+        sizes.append(len(parts))
+        end = time.monotonic() + 60
+        while len(sizes) == 1 and batcher.waiting < 30:
+            assert time.monotonic() < end
+            time.sleep(0.005)
+        return compute(batcher, parts)
 
-    before, found = batches(), []
-    threads = [
-        threading.Thread(target=lambda each=each: found.append((each, vector_server.predict(X[each : each + 1]))))  # type: ignore[misc]
-        for each in range(30)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert 1 <= batches() - before < 15
-    alone = {each: vector_server.predict(X[each : each + 1])[0]["nearest"] for each in range(30)}
-    assert {each: answer[0]["nearest"] for each, answer in found} == alone
+    with monkeypatch.context() as patched, ThreadPoolExecutor(30) as threads:
+        patched.setattr(batching.Batcher, "_compute", when_all_wait)
+        found = list(threads.map(lambda each: vector_server.predict(X[each : each + 1])[0]["nearest"], range(30)))
+    assert sizes == [sizes[0], 30 - sizes[0]]
+    assert found == [vector_server.predict(X[each : each + 1])[0]["nearest"] for each in range(30)]
 
 
 def test_too_many_predictions_are_refused(vector_server: Client, monkeypatch: pytest.MonkeyPatch) -> None:

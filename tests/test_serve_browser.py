@@ -3,14 +3,14 @@
 import base64
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from tempfile import gettempdir
+from typing import Any
 
 import numpy as np
 import pytest
 
-from browsing import AXE, BROWSER, browser, circle, counts, draw, eventually, violations, wait_for_scene
+from browsing import AXE, BROWSER, browser, circle, counts, draw, eventually, record, shown, violations
 from onebyone import OnlineClassifier
 from serving import Process, png
 
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="no Chromium here; test_serve_api.py tests what the page calls"),
 ]
 WIDTHS = (390, 1280)
-SCREENSHOTS = Path(os.environ.get("SCREENSHOTS", gettempdir()))  # for the documentation: SCREENSHOTS=docs
+SCREENSHOTS = os.environ.get("SCREENSHOTS")  # for the documentation: SCREENSHOTS=docs
 FOCUSED = "(document.activeElement.getAttribute('aria-label') || document.activeElement.textContent).trim()"
 DROP = """([target, content, name]) => {
   const bytes = Uint8Array.from(atob(content), (each) => each.charCodeAt(0));
@@ -34,6 +34,15 @@ def stopped(process: Process) -> None:
     code, errors = process.stop()
     assert code == 0, errors
     assert "Traceback" not in errors
+
+
+def screenshot(page: Any, name: str, when: Callable[[], bool]) -> None:
+    """A picture for the documentation, without the note at the bottom, which goes after some seconds."""
+    if SCREENSHOTS is not None:
+        page.evaluate("scrollTo(0, 0)")
+        page.wait_for_timeout(4500)
+        eventually(page, when)
+        page.screenshot(path=Path(SCREENSHOTS) / name)
 
 
 @pytest.fixture
@@ -61,25 +70,18 @@ def test_teach_with_a_camera(server: Process, width: int, tmp_path: Path) -> Non
             page.fill("#name", name)
             page.press("#name", "Enter")
             page.wait_for_selector(f"li[data-label={name}]")
-        for _ in range(2):
-            for name, scene in (("cup", "red"), ("pen", "blue")):
-                before = counts(page)[name]
-                wait_for_scene(page, scene)
-                page.locator(f"li[data-label={name}] .teach").hover()
-                page.mouse.down()
-                page.wait_for_timeout(1500)
-                page.mouse.up()
-                eventually(page, lambda name=name, before=before: counts(page)[name] > before + 2)  # type: ignore[misc]
+        for name, scene in (("cup", "red"), ("pen", "blue")):
+            record(page, name, scene)
         page.locator("#verdict").scroll_into_view_if_needed()
         for scene, verdict in (("red", "cup"), ("blue", "pen"), ("green", "None of these")):
-            wait_for_scene(page, scene)
-            eventually(page, lambda verdict=verdict: page.inner_text("#verdict").startswith(verdict))  # type: ignore[misc]
+            eventually(
+                page,
+                lambda scene=scene, verdict=verdict: (  # type: ignore[misc]
+                    shown(page) == scene and page.inner_text("#verdict").startswith(verdict)
+                ),
+            )
         assert "per second" in page.inner_text("#rate")
-        page.evaluate("scrollTo(0, 0)")
-        wait_for_scene(page, "red")
-        eventually(page, lambda: page.inner_text("#verdict").startswith("cup"))
-        page.wait_for_timeout(4500)  # the note has gone
-        page.screenshot(path=SCREENSHOTS / f"teach-{width}.png")
+        screenshot(page, f"teach-{width}.png", lambda: page.inner_text("#verdict").startswith("cup"))
 
         before = counts(page)
         page.click("#undo")
@@ -131,9 +133,7 @@ def test_draw_digits(digits_server: Process, width: int, tmp_path: Path) -> None
             page.click("#clear")
         draw(page, circle(0.35, 0.3, 0.09, 0.12), circle(0.7, 0.6, 0.12, 0.1))
         eventually(page, lambda: page.inner_text("#verdict").startswith("None of these"))
-        page.wait_for_timeout(4500)
-        page.evaluate("scrollTo(0, 0)")
-        page.screenshot(path=SCREENSHOTS / f"teach-digits-{width}.png")
+        screenshot(page, f"teach-digits-{width}.png", lambda: True)
 
         before = counts(page)
         page.keyboard.press("Control+z")
@@ -159,9 +159,11 @@ def test_a_server_with_a_token_asks_for_it(tmp_path: Path) -> None:
             chromium = playwright.chromium.launch(executable_path=BROWSER, args=["--no-sandbox"])
             page = chromium.new_page()
             page.goto(process.address)
+            page.set_default_timeout(120_000)
             page.fill("#token", "wrong")
-            page.click("#token-form button")
-            page.wait_for_timeout(300)
+            with page.expect_response(lambda answer: answer.status == 401):
+                page.click("#token-form button")
+            page.wait_for_selector("#token-dialog[open]")
             page.fill("#token", "a-token-of-enough-letters")
             page.click("#token-form button")
             page.wait_for_selector("html[data-ready]")

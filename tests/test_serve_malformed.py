@@ -6,7 +6,6 @@ import json
 import os
 import random
 import socket
-import time
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from serving import Process, png
-from test_serve_api import bomb, form, head_of
+from serving import Process, bomb, form, head_of, png
 
 DOCUMENTED = {200, 400, 403, 404, 405, 408, 409, 413, 415, 421, 422}
 JUNK: list[Any] = [
@@ -114,7 +112,7 @@ def files_below(*folders: Path) -> dict[str, int]:
     return {str(path): path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("number", [10_000 if "ONEBYONE_SERIES" in os.environ else 150])
+@pytest.mark.parametrize("number", [150, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_malformed_requests(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "temporary").mkdir()
     (tmp_path / "work").mkdir()
@@ -122,7 +120,7 @@ def test_malformed_requests(number: int, tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.chdir(tmp_path / "work")
     process = Process(tmp_path / "state", "--size", "8", "--memory", "40KB", "--fsync", "never")
     chance, statuses = random.Random(0), dict.fromkeys(DOCUMENTED, 0)
-    connection = http.client.HTTPConnection(urlsplit(process.address).netloc, timeout=30)
+    connection = http.client.HTTPConnection(urlsplit(process.address).netloc, timeout=60)
     for index in range(number):
         method, path, body, headers = request(chance)
         try:
@@ -158,7 +156,7 @@ def resident(pid: int) -> int:
 def test_bombs_are_refused_within_a_second_and_100_megabytes(tmp_path: Path) -> None:
     process = Process(tmp_path / "state")
     process.client.learn([png(np.zeros((32, 32, 3), np.uint8))], ["a"])
-    time.sleep(2)
+    process.client.predict([png(np.zeros((32, 32, 3), np.uint8))])  # waits for the solution
     before = resident(process.pid)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -170,12 +168,12 @@ def test_bombs_are_refused_within_a_second_and_100_megabytes(tmp_path: Path) -> 
         (packed.getvalue(), {"Content-Type": "application/zip"}, 415),
     ]
     host = urlsplit(process.address).netloc
+    started = processor_seconds(process.pid)
     for body, headers, status in bodies:
-        assert min(seconds_until(host, body, headers, status) for _ in range(3)) < 1
+        assert status_of(host, body, headers) == status
     for length in (f"Content-Length: {5 * 2**30}", "Transfer-Encoding: chunked"):
         name, port = host.split(":")
-        with socket.create_connection((name, int(port)), 10) as stream:
-            started = time.monotonic()
+        with socket.create_connection((name, int(port)), 60) as stream:
             stream.sendall(head_of(name, 0).replace(b"Content-Length: 0", length.encode()))
             try:
                 for _ in range(100):
@@ -184,22 +182,25 @@ def test_bombs_are_refused_within_a_second_and_100_megabytes(tmp_path: Path) -> 
                         break
             except (ConnectionError, TimeoutError):
                 pass
-            assert time.monotonic() - started < 10  # beside other tests
+    assert processor_seconds(process.pid) - started < 1  # for all of them
     assert resident(process.pid) - before < 100_000_000
     assert process.client.classes() == {"a": 1}
     code, _ = process.stop()
     assert code == 0
 
 
-def seconds_until(host: str, body: bytes, headers: dict[str, str], status: int) -> float:
-    """How long it takes to refuse a request. The machine may be busy with other tests, so the best of three counts."""
+def processor_seconds(pid: int) -> float:
+    """How long a process has computed, which does not depend on what else the machine does."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def status_of(host: str, body: bytes, headers: dict[str, str]) -> int:
     connection = http.client.HTTPConnection(host, timeout=60)
-    started = time.monotonic()
     connection.request("POST", "/v1/learn", body, headers)
-    assert connection.getresponse().status == status
-    seconds = time.monotonic() - started
+    status = connection.getresponse().status
     connection.close()
-    return seconds
+    return status
 
 
 def received(stream: socket.socket) -> bytes:
@@ -210,4 +211,4 @@ def received(stream: socket.socket) -> bytes:
     except TimeoutError:
         return b""
     finally:
-        stream.settimeout(10)
+        stream.settimeout(60)
