@@ -28,6 +28,7 @@ from onebyone.serve.app import create_app
 from onebyone.serve.bodies import Limits
 from onebyone.serve.model import Model
 from onebyone.serve.operations import Operation
+from onebyone.serve.server import configured
 from onebyone.serve.service import Service
 
 SMALL: dict[str, Any] = {"size": 8, "gray": True, "memory": "30KB"}  # is built in a second
@@ -117,7 +118,7 @@ def running(service: Service, **options: Any) -> Iterator[Client]:
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         app = create_app(service, **options)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", ws="none", lifespan="on"))
+        server = uvicorn.Server(configured(app))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [bound]}, daemon=True)
         thread.start()
         client = Client(f"http://127.0.0.1:{bound.getsockname()[1]}", options.get("token"))
@@ -126,7 +127,7 @@ def running(service: Service, **options: Any) -> Iterator[Client]:
             yield client
         finally:
             server.should_exit = True
-            thread.join(30)
+            thread.join(60)
             assert not thread.is_alive()
 
 
@@ -163,7 +164,7 @@ class Process:
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(60)
         self._close()
 
     def stop(self) -> tuple[int, str]:

@@ -111,7 +111,13 @@ class Client:
             with error:
                 try:
                     sentence = json.loads(error.read())["error"]
-                except (ValueError, KeyError, TypeError, OSError, HTTPException):  # another server, or it was killed meanwhile
+                except (
+                    ValueError,
+                    KeyError,
+                    TypeError,
+                    OSError,
+                    HTTPException,
+                ):  # another server, or it was killed meanwhile
                     sentence = str(error)
             raise ServerError(error.code, sentence) from None
         except (URLError, OSError, HTTPException) as error:

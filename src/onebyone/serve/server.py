@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import ipaddress
 import logging
@@ -14,6 +15,7 @@ from typing import Any
 
 import torch
 import uvicorn
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from onebyone.errors import UsageError
 from onebyone.serve.app import create_app
@@ -22,6 +24,7 @@ from onebyone.serve.service import Service
 
 MMAP_THRESHOLD, LARGE = -3, 2**20  # a parameter of mallopt, and bytes of a large block
 CONNECTIONS = 256
+IDLE_SECONDS = 10.0  # that a connection may stay open without a request
 SHORTEST_TOKEN = 16  # characters
 
 
@@ -79,6 +82,40 @@ def listening(host: str, port: int) -> socket.socket:
     return bound
 
 
+class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+    """Closes connections that send no request, or only a part of its head, which uvicorn would wait for forever.
+
+    Otherwise anyone could take all connections, without a token.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.loop.call_later(IDLE_SECONDS, self._close_unless_used, None)
+
+    def _close_unless_used(self, last: Any) -> None:
+        """Close the connection if there was no request after ``last``, and that one is answered."""
+        answered = self.cycle is None or self.cycle.response_complete
+        if answered and self.cycle is last:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self.loop.call_later(IDLE_SECONDS, self._close_unless_used, self.cycle)
+
+
+def configured(app: Any) -> uvicorn.Config:
+    """The settings of uvicorn."""
+    return uvicorn.Config(
+        app,
+        http=ImpatientProtocol,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=5,
+        ws="none",
+        lifespan="on",
+    )
+
+
 def serve(
     folder: Path,
     *,
@@ -124,19 +161,9 @@ def serve(
         try:
             hosts = None if token else {"localhost", "127.0.0.1", "::1", host}
             app = create_app(service, token=token, hosts=hosts)
-            config = uvicorn.Config(
-                app,
-                log_level="warning",
-                access_log=False,
-                server_header=False,
-                limit_concurrency=CONNECTIONS,
-                timeout_graceful_shutdown=5,
-                ws="none",
-                lifespan="on",
-            )
             shown = f"[{host}]" if ":" in host else host
             service.prepare()
             ready(f"http://{shown}:{bound.getsockname()[1]}/", service)
-            uvicorn.Server(config).run(sockets=[bound])
+            uvicorn.Server(configured(app)).run(sockets=[bound])
         finally:
             service.close()
