@@ -80,7 +80,7 @@ def test_the_installed_package_is_not_the_source_tree(installed: Path, tmp_path:
 
 
 def test_the_installed_demo(installed: Path, tmp_path: Path) -> None:
-    out = call(installed / "onebyone", "demo", folder=tmp_path)
+    out = call(installed / "onebyone", "demo", "--method", "patch-lda", "--method", "finetune", folder=tmp_path)
     assert "patch-lda (auto)" in out
     assert (tmp_path / "demo" / "anytime.png").exists()
 
