@@ -14,8 +14,14 @@ import pytest
 import yaml
 
 import onebyone
+from onebyone import memory
 from onebyone.cli.app import COMMANDS
+from onebyone.distributed import fit
+from onebyone.engine import measure_cost
+from onebyone.evaluation import evaluate_stream, metrics
+from onebyone.methods import choose
 from onebyone.runs import Results
+from onebyone.runs.table import tabulate
 from onebyone.streams import Stream, Task
 
 Call = Callable[..., tuple[int, str, str]]
@@ -58,8 +64,8 @@ def test_the_versions_agree() -> None:
 
 def documented() -> Iterator[tuple[str, Any]]:
     """Public functions and classes, and the public methods of these classes."""
-    classes = [getattr(onebyone, name) for name in PUBLIC] + [Results, Stream, Task]
-    for item in classes:
+    more = (Results, Stream, Task, choose, evaluate_stream, fit, measure_cost, memory.create, metrics, tabulate)
+    for item in (*(getattr(onebyone, name) for name in PUBLIC), *more):
         yield item.__name__, item
         for name, member in vars(item).items() if inspect.isclass(item) else ():
             plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member

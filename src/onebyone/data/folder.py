@@ -44,8 +44,7 @@ def from_folder(
 ) -> Dataset:
     """A data set from a folder of images. The classes are in the order of their names.
 
-    Files that cannot be read, files of other kinds and nested folders are skipped, with a
-    :class:`SkippedFilesWarning` that counts and names them. Hidden files are ignored.
+    Unreadable files, other files and nested folders are skipped, with a :class:`SkippedFilesWarning`; hidden files too.
 
     Parameters
     ----------

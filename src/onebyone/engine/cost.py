@@ -28,6 +28,18 @@ def measure_cost(learner: AnyLearner, batch_size: int = 10) -> Cost:
 
     The copy has shapes but no values, so nothing is computed, unless its step reads values.
 
+    Parameters
+    ----------
+    learner
+        The learner to copy.
+    batch_size
+        Incoming samples of the step.
+
+    Returns
+    -------
+    Cost
+        Per incoming sample.
+
     >>> from onebyone import create, load
     >>> cost = measure_cost(create("supbyol", load("digits").spec))
     >>> cost.forward_passes, cost.backward_passes

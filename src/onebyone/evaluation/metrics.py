@@ -54,12 +54,26 @@ def anytime(matrix: Sequence[Row], disjoint: bool = True) -> tuple[float, ...]:
 
 
 def metrics(matrix: Sequence[Row], disjoint: bool = True) -> Metrics:
-    """Metrics of ``matrix[t][j]``: accuracy on task j after learning task t; None if no class of j was seen by then.
+    """Metrics of an accuracy matrix.
 
-    In a stream that is not ``disjoint`` classes arrive in several tasks: the anytime curve is over all groups of which
-    a class was seen, and forgetting, learning accuracy and backward transfer, which compare with the moment at which a
-    task was learnt, are not defined. With a single task, forgetting and backward transfer are not defined
-    either (they are not zero).
+    Parameters
+    ----------
+    matrix
+        ``matrix[t][j]`` is the accuracy on task j after learning task t; None if no class of j was seen by then.
+    disjoint
+        Whether a class arrives in one task only. If not, the anytime curve is over all groups of which a class was
+        seen, and what compares with the moment at which a task was learnt is None: forgetting, learning accuracy
+        and backward transfer.
+
+    Returns
+    -------
+    Metrics
+        Fractions. With a single task, forgetting and backward transfer are None, not zero.
+
+    Raises
+    ------
+    UsageError
+        The matrix is not square, or has gaps.
 
     >>> m = metrics([[0.9, 0.0], [0.6, 0.8]])
     >>> round(m.accuracy, 3), round(m.forgetting, 3), round(m.backward_transfer, 3), round(m.learning_accuracy, 3)

@@ -49,10 +49,28 @@ def evaluate_stream(
 ) -> Prequential:
     """Predict each chunk of a stream and then learn it.
 
-    The stream is an iterable of chunks ``(X, y)``, or a :class:`Stream` over the training samples of ``data``.
     Before ``clf`` has learnt anything it is not asked, and its answers count as wrong, as do those for a new class.
-    ``classes`` is passed to the first ``partial_fit``: scikit-learn's own classifiers need all classes in advance.
-    An empty stream, or a chunk whose samples and labels do not match, raises a ``UsageError``.
+
+    Parameters
+    ----------
+    clf
+        A classifier with ``partial_fit`` and ``predict``.
+    stream, data
+        An iterable of chunks ``(X, y)``; or a :class:`Stream` over the training samples of ``data``.
+    window
+        The number of samples that ``recent`` is over.
+    classes
+        Passed to the first ``partial_fit``: scikit-learn's own classifiers need all classes in advance.
+
+    Returns
+    -------
+    Prequential
+        Accuracy over the whole stream, per class, and as curves.
+
+    Raises
+    ------
+    UsageError
+        The stream is empty, or samples and labels of a chunk do not match.
 
     >>> from sklearn.linear_model import SGDClassifier
     >>> from onebyone import blurry, load
@@ -86,6 +104,13 @@ def evaluate_stream(
         seen.append(len(right))
     if not seen:
         raise UsageError("the stream is empty; give at least one chunk (an iterator can be used only once)")
+    return _summary(labels, right, seen, window, seconds)
+
+
+def _summary(
+    labels: list[Hashable], right: list[bool], seen: list[int], window: int, seconds: Mapping[str, float]
+) -> Prequential:
+    """The accuracies of a stream from every label, whether its answer was right, and where chunks end."""
     total, ends = np.cumsum([0, *right]), np.array(seen)
     begins = np.maximum(ends - window, 0)
     return Prequential(

@@ -115,6 +115,29 @@ def create(
 ) -> Memory:
     """A memory by the name of its policy.
 
+    Parameters
+    ----------
+    policy
+        ``"reservoir"`` or ``"balanced"``.
+    capacity
+        The number of samples it holds.
+    shape, dtype
+        Of one sample.
+    num_classes
+        The largest number of classes.
+    extra
+        Names and lengths of further values that are stored with each sample.
+
+    Returns
+    -------
+    Memory
+        An empty memory.
+
+    Raises
+    ------
+    UsageError
+        There is no policy of this name.
+
     >>> create("balanced", 20, (1, 8, 8), torch.uint8, num_classes=10).capacity
     20
     """

@@ -18,17 +18,26 @@ MAX_ENCODED_BYTES = 32_000_000
 
 
 def choose(spec: Spec, budget: int, *, network: bool = False) -> str:
-    """The method for samples of this kind and a ``budget`` of bytes; with ``network`` it is one that trains a network.
+    """The method that ``method="auto"`` uses. With a pretrained encoder, ``lda`` is used instead.
 
-    With a pretrained encoder, ``lda`` is chosen instead.
+    The rule follows measurements with one class at a time (results/beyond*.csv, results/auto.csv). Statistics are the
+    most accurate on CIFAR-10 with every size of the memory, on CIFAR-100 up to 6 MB, on digits, and on average over
+    eight sets of vectors. On CIFAR-100 with more bytes, ``hybrid`` is better by less than a point, for 20 times the
+    work. With 1 KB, too little for statistics, ``replay`` is slightly better on average than CCP and ER.
 
-    As measured, one class at a time. Statistics win wherever they fit: on CIFAR-10 with every size of memory (with 3 MB
-    ``hybrid`` draws level), on CIFAR-100 up to 6 MB, beyond which ``hybrid`` is ahead by less than a point for 20 times
-    the work (results/beyond*.csv), on digits, and on average over eight sets of vectors (results/auto.csv, made by
-    benchmarks/auto.py). With a memory as small as 1 KB, ``replay`` is ahead of CCP and ER on average, by a little.
-    Where a network is wanted it is ahead of them, and by far if that is frozen. Trained on digits alone, a network is
-    better off with ER-ACE; of all that have nothing else, ``replay`` is ahead on CIFAR-100, and on CIFAR-10 from 50
-    images a class on.
+    Parameters
+    ----------
+    spec
+        Shape, type and number of classes of the data.
+    budget
+        Bytes of the memory.
+    network
+        Whether a network is to be trained.
+
+    Returns
+    -------
+    str
+        ``"patch-lda"`` where statistics fit into the budget and no network is wanted, else ``"replay"``.
 
     >>> choose(Spec((3, 32, 32), 10), 1_000_000), choose(Spec((3, 32, 32), 10), 1_000_000, network=True)
     ('patch-lda', 'replay')

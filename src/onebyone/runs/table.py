@@ -209,6 +209,25 @@ class Summary:
 def tabulate(results: Results, rows: Sequence[str], columns: Sequence[str] = (), metric: str = "accuracy") -> Summary:
     """Group runs by fields of their configurations or by options of their methods.
 
+    Parameters
+    ----------
+    results
+        The runs.
+    rows, columns
+        Names of fields or options, whose values name the rows and the columns.
+    metric
+        What the cells have: such as ``accuracy``, ``forgetting`` or ``cost.flops``.
+
+    Returns
+    -------
+    Summary
+        Mean and standard deviation of each cell. ``render`` gives a text.
+
+    Raises
+    ------
+    UsageError
+        No run has a field of this name, or there is no such metric.
+
     >>> from onebyone.runs import RunConfig, run
     >>> runs = [run(RunConfig(method="finetune", batch_size=200, seed=seed)) for seed in (0, 1)]
     >>> found = tabulate(Results.from_runs(runs), ["method"], ["classes_per_task"], "cost.memory_bytes")
