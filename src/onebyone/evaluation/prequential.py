@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -49,12 +50,10 @@ def evaluate_stream(
 ) -> Prequential:
     """Predict each chunk of a stream and then learn it.
 
-    Before ``clf`` has learnt anything it is not asked, and its answers count as wrong, as do those for a new class.
-
     Parameters
     ----------
     clf
-        A classifier with ``partial_fit`` and ``predict``.
+        A classifier with ``partial_fit`` and ``predict``. Before it has learnt anything, its answers count as wrong.
     stream, data
         An iterable of chunks ``(X, y)``; or a :class:`Stream` over the training samples of ``data``.
     window
@@ -84,20 +83,16 @@ def evaluate_stream(
     if window < 1:
         raise UsageError(f"window is {window}; it must be at least 1")
     seconds = {"predicting": 0.0, "learning": 0.0}
-    labels: list[Hashable] = []
-    right: list[bool] = []
-    seen: list[int] = []
+    labels, right, seen = list[Hashable](), list[bool](), list[int]()
     knows = hasattr(clf, "classes_")  # what scikit-learn's classifiers have once they learnt something
     first = {} if classes is None else {"classes": np.asarray(classes)}
     for X, y in _chunks(stream, data):
         _check_chunk(X, y)
         truth = np.asarray(y).tolist()
-        started = time.perf_counter()
-        answers = np.asarray(clf.predict(X)).tolist() if knows else [None] * len(truth)
-        predicted = time.perf_counter()
-        clf.partial_fit(X, y, **first)
-        seconds["predicting"] += predicted - started
-        seconds["learning"] += time.perf_counter() - predicted
+        with _timed(seconds, "predicting"):
+            answers = np.asarray(clf.predict(X)).tolist() if knows else [None] * len(truth)
+        with _timed(seconds, "learning"):
+            clf.partial_fit(X, y, **first)
         knows, first = True, {}
         labels += truth
         right += [answer == label for answer, label in zip(answers, truth, strict=True)]
@@ -105,6 +100,14 @@ def evaluate_stream(
     if not seen:
         raise UsageError("the stream is empty; give at least one chunk (an iterator can be used only once)")
     return _summary(labels, right, seen, window, seconds)
+
+
+@contextmanager
+def _timed(seconds: dict[str, float], what: str) -> Iterator[None]:
+    """Add the time that a block takes."""
+    started = time.perf_counter()
+    yield
+    seconds[what] += time.perf_counter() - started
 
 
 def _summary(
