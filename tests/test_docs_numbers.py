@@ -5,6 +5,9 @@ A page has few sources, each grouped to few means, so that a wrong digit is foun
 
 import csv
 import re
+import shutil
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -209,3 +212,13 @@ def test_a_wrong_digit_in_the_readme_is_found() -> None:
         "91.3",
         "69.8",
     ]
+
+
+@pytest.mark.slow
+def test_the_page_of_benchmarks_is_what_the_program_writes(tmp_path: Path) -> None:
+    for folder in ("benchmarks", "results/benchmarks"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    (tmp_path / "docs").mkdir()
+    subprocess.run([sys.executable, tmp_path / "benchmarks" / "report.py"], check=True, capture_output=True)
+    advice = "write it again: python benchmarks/report.py"
+    assert (tmp_path / "docs" / "benchmarks.md").read_text() == (ROOT / "docs" / "benchmarks.md").read_text(), advice
