@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onebyone.cli.options import COMPLETIONS
+from onebyone.cli.options import method_option
 from onebyone.cli.output import Answer
 from onebyone.cli.progress import Bar
 from onebyone.data import Dataset, load
@@ -41,16 +41,7 @@ TITLE = f"digits, one class at a time, {BUDGET:,} bytes of memory, {len(SEEDS)} 
 
 
 def demo_command(
-    methods: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--method",
-            metavar="NAME",
-            help="Only this, or FILE.py:NAME; repeatable.",
-            show_default="five",
-            autocompletion=COMPLETIONS["method"],
-        ),
-    ] = None,
+    methods: Annotated[list[str] | None, method_option("five")] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the picture and the runs go.")] = Path("demo"),
 ) -> Answer:
     """Compare methods on ten digits: a table and a picture.

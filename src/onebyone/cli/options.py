@@ -30,16 +30,15 @@ COMPLETIONS: dict[str, Callable[[str], list[str]]] = {
     "stream": names(streams),
     "device": names(lambda: ("auto", "cpu", "cuda")),
 }
-Methods = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--method",
-        metavar="NAME",
-        help="Only this, or FILE.py:NAME; repeatable.",
-        show_default="all",
-        autocompletion=COMPLETIONS["method"],
-    ),
-]
+
+
+def method_option(shown: str) -> Any:
+    """The option ``--method`` of a command that otherwise uses several methods, which ``shown`` names."""
+    text = "Only this, or FILE.py:NAME; repeatable."
+    return typer.Option("--method", metavar="NAME", help=text, show_default=shown, autocompletion=COMPLETIONS["method"])
+
+
+Methods = Annotated[list[str] | None, method_option("all")]
 DataDir = Annotated[
     Path | None, typer.Option(metavar="PATH", help="Folder or file of the data.", show_default="the cache")
 ]
