@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 from onebyone import Dataset, OnlineClassifier, __version__, create, datasets, load, methods
-from onebyone.cli.demo import BUDGET
+from onebyone.cli.demo import BUDGET, chosen
 from onebyone.cli.progress import Bar
 from onebyone.evaluation import Result
 from onebyone.methods import choose, method, registry
@@ -246,6 +246,15 @@ def test_demo_writes_a_table_and_a_picture(onebyone: Call, tmp_path: Path) -> No
     before = [path.stat().st_mtime_ns for path in results]
     assert onebyone("demo", "--out", "here") == (0, first, "")
     assert [path.stat().st_mtime_ns for path in results] == before
+
+
+def test_demo_runs_each_method_that_is_named(own_method: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(Path(own_method.rpartition(":")[0]).read_text().replace('"means"', '"ER"'))
+    other = f"{tmp_path}/mine.py:ER"
+    found = chosen(["ccp", own_method, "er-ace", other, "ccp"])
+    assert list(found) == ["CCP", "means", "er-ace", other]  # the demonstration itself has a method with the title ER
+    assert [config.method for config in found.values()] == ["ccp", own_method, "er-ace", other]
+    assert {config.memory_per_class for config in found.values()} == {20}
 
 
 def test_demo_refuses_an_unknown_method_before_the_first_run(refuse: Callable[..., str], tmp_path: Path) -> None:

@@ -71,11 +71,14 @@ def chosen(names: Sequence[str]) -> dict[str, RunConfig]:
         return METHODS
     titles = {config.method: title for title, config in METHODS.items()}
     found: dict[str, RunConfig] = {}
-    for name in names:
+    for name in dict.fromkeys(names):
         find(name)  # refuses an unknown name before the first run
-        own = RunConfig(method=name, device="cpu", memory_per_class=MEMORY)
-        title = titles.get(name, name.rpartition(":")[2])
-        found[title] = METHODS.get(title, own)
+        if name in titles:
+            found[titles[name]] = METHODS[titles[name]]
+        else:
+            short = name.rpartition(":")[2]
+            title = name if short in found or short in METHODS else short
+            found[title] = RunConfig(method=name, device="cpu", memory_per_class=MEMORY)
     return found
 
 
