@@ -1,8 +1,8 @@
-"""From image files to features, on a CPU: the frozen encoder alone, and the whole way from files through it.
+"""From image files to a classifier, on a CPU: the frozen encoder alone, and all that `onebyone learn` does.
 
     python benchmarks/photos.py encoder [--threads 1 2]      ways to run lite0: torch, bfloat16, compiled, ONNX Runtime
-    python benchmarks/photos.py files [--images 192]         files of 32, 224 and 4000x3000 pixels, and the ratio
-    python benchmarks/photos.py memory [--images 60]         peak memory of reading a folder of 12-megapixel files
+    python benchmarks/photos.py files [--images 256]         files of 32, 224 and 4000x3000 pixels, and the ratio
+    python benchmarks/photos.py memory [--images 60]         peak memory of learning a folder of 12-megapixel files
 
 Alternatives are measured in turn in one process, so that other load on the machine meets all of them, and medians are
 printed. CPU time is that of all threads, in milliseconds per image.
@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -31,7 +32,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from onebyone import OnlineClassifier, nets
 from onebyone.data.loading import load_batches
-from onebyone.estimator.folders import as_given, image_batches
+from onebyone.estimator.folders import BATCH, LabelledFile, learn_files
 from onebyone.nets.lite0 import Lite0
 
 SIZES = {"32x32": (32, 32), "224x224": (224, 224), "4000x3000": (4000, 3000)}
@@ -43,19 +44,21 @@ def cpu_seconds() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def compare(ways: dict[str, Work], images: int, rounds: int) -> dict[str, tuple[float, float]]:
-    """Median milliseconds per image of each way: of the clock, and of the CPU."""
+def rounds_of(ways: dict[str, Work], images: int, rounds: int) -> dict[str, list[tuple[float, float]]]:
+    """Milliseconds per image of each way in each round: of the clock, and of the CPU."""
     spent: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, work in ways.items():
             clock, cpu = time.perf_counter(), cpu_seconds()
             work()
             if number:  # the first round allocates and compiles
-                spent[name].append((time.perf_counter() - clock, cpu_seconds() - cpu))
-    return {
-        name: tuple(1000 / images * median(column) for column in zip(*pairs, strict=True))  # type: ignore[misc]
-        for name, pairs in spent.items()
-    }
+                scale = 1000 / images
+                spent[name].append((scale * (time.perf_counter() - clock), scale * (cpu_seconds() - cpu)))
+    return spent
+
+
+def medians(pairs: list[tuple[float, float]]) -> tuple[float, float]:
+    return median(clock for clock, _ in pairs), median(cpu for _, cpu in pairs)
 
 
 def folded(network: nn.Module) -> nn.Module:
@@ -95,19 +98,20 @@ def measure_encoder(batches: Sequence[int], compiled: bool) -> None:
         }
         if fast is not None:
             ways["compiled, channels last, BatchNorm folded"] = lambda y=y: fast(y)
-        for name, (clock, cpu) in compare(ways, count, rounds=max(3, 15 // count)).items():
+        for name, pairs in rounds_of(ways, count, rounds=max(3, 15 // count)).items():
+            clock, cpu = medians(pairs)
             print(f"  batch {count:3}  {name:<42} {clock:7.1f} ({cpu:.1f})", flush=True)
 
 
 def photographs(folder: Path, width: int, height: int, count: int) -> list[Path]:
-    """Write ``count`` JPEG files: parts of two real photographs, with some noise of a camera."""
+    """Write ``count`` JPEG files of different contents: parts of two real photographs, with some noise of a camera."""
     random = np.random.default_rng(0)
     scenes = [Image.fromarray(image) for image in load_sample_images().images]
     paths = [folder / f"{width}-{number}.jpg" for number in range(count)]
     distinct = min(count, 8 if width > 1000 else count)  # files of 12 megapixels take a second each
     for number, path in enumerate(paths):
         if number >= distinct:
-            path.write_bytes(paths[number % distinct].read_bytes())
+            path.write_bytes(paths[number % distinct].read_bytes() + bytes([number // 256, number % 256]))
             continue
         left, top = random.integers(0, 200), random.integers(0, 100)
         part = scenes[number % 2].resize((width, height), Image.Resampling.BICUBIC, (left, top, left + 400, top + 300))
@@ -118,56 +122,48 @@ def photographs(folder: Path, width: int, height: int, count: int) -> list[Path]
 
 @torch.no_grad()
 def measure_files(images: int, batch_size: int, rounds: int) -> None:
+    """What `onebyone learn` does with files, beside the bare encoder on the same decoded batches."""
     encoder = nets.Adapted(Lite0(), (3, 224, 224), frozen=True).eval()
-    clf = OnlineClassifier(encoder="lite0", memory="32MB", batch_size=batch_size)
     size = nets.image_size(encoder)
     assert size is not None
-
-    def encode(x: Tensor) -> Tensor:
-        return encoder(x * (2 / 255) - 1)  # as learners scale bytes
-
-    print(f"{torch.get_num_threads()} threads, {images} files, batches of {batch_size}")
+    print(f"{torch.get_num_threads()} threads, {images} files; images per second by the clock (CPU ms per image)")
     for name, (width, height) in SIZES.items():
         with tempfile.TemporaryDirectory() as folder:
-            paths = photographs(Path(folder), width, height, images)
+            (Path(folder) / "photos" / "class").mkdir(parents=True)
+            paths = photographs(Path(folder) / "photos" / "class", width, height, images)
+            files = [LabelledFile(path, number % 10) for number, path in enumerate(paths)]
             decoded = [batch.images for batch in load_batches(paths, size, batch_size=batch_size)]
+            clf = OnlineClassifier(encoder="lite0", memory="32MB", batch_size=64)
+            learn_files(clf, files[:1])
 
             def alone(decoded: list[Tensor] = decoded) -> None:
                 for x in decoded:
-                    encode(x)
+                    encoder(x * (2 / 255) - 1)  # as learners scale bytes
 
             def reading(paths: list[Path] = paths) -> None:
-                for _ in load_batches(paths, size, batch_size=batch_size):
+                for _ in load_batches(paths, size, batch_size=batch_size, interpolation="bilinear"):
                     pass
 
-            def both(paths: list[Path] = paths) -> None:
-                for batch in load_batches(paths, size, batch_size=batch_size):
-                    encode(batch.images)
+            def learning(clf: OnlineClassifier = clf, files: list[LabelledFile] = files, folder: str = folder) -> None:
+                clf._state = replace(clf._fitted(), files={})  # so that the files are learnt again
+                assert learn_files(clf, files).files == len(files)
+                clf.save(Path(folder) / "model")
 
-            def learning(paths: list[Path] = paths) -> None:
-                for batch in image_batches(clf, paths, lambda *_: None):
-                    clf.partial_fit(as_given(clf, batch.images), [position % 10 for position in batch.positions])
-
-            ways: dict[str, Work] = {"encoder": alone, "reading": reading, "both": both, "learning": learning}
-            found = compare(ways, images, rounds)
-        (encoder_clock, encoder_cpu), (read_clock, read_cpu), (clock, cpu), (learn_clock, learn_cpu) = found.values()
-        print(
-            f"  {name:<10} {1000 / clock:6.1f} images per second, {encoder_clock / clock:.2f} of the encoder alone "
-            f"({1000 / encoder_clock:.1f}); reading alone {1000 / read_clock:.1f}; CPU milliseconds: encoder "
-            f"{encoder_cpu:.1f}, reading {read_cpu:.1f}, both {cpu:.1f}, ratio {encoder_cpu / cpu:.2f}; with learning "
-            f"{1000 / learn_clock:.1f} images per second, {encoder_clock / learn_clock:.2f} of the encoder alone, CPU "
-            f"{learn_cpu:.1f}, ratio {encoder_cpu / learn_cpu:.2f}",
-            flush=True,
-        )
+            ways: dict[str, Work] = {"encoder": alone, "reading": reading, "learn": learning}
+            found = rounds_of(ways, images, rounds)
+        pairs = list(zip(found["encoder"], found["learn"], strict=True))
+        ratios = [median(bare[column] / whole[column] for bare, whole in pairs) for column in (0, 1)]
+        times = {way: medians(spent) for way, spent in found.items()}
+        parts = ", ".join(f"{way} {1000 / clock:.1f} ({cpu:.1f})" for way, (clock, cpu) in times.items())
+        load = os.getloadavg()[0]
+        print(f"  {name:<10} {parts}; ratio {ratios[0]:.2f} ({ratios[1]:.2f}); load average {load:.1f}", flush=True)
 
 
 def peak_bytes(folder: str, count: int) -> None:
-    """Print the peak memory of this process after it has encoded ``count`` files of a folder."""
+    """Print the peak memory of this process after it has learnt ``count`` files of a folder."""
     paths = sorted(Path(folder).iterdir())[:count]
-    encoder = nets.Adapted(Lite0(), (3, 224, 224), frozen=True).eval()
-    with torch.no_grad():
-        for batch in load_batches(paths, (224, 224)):
-            encoder(batch.images * (2 / 255) - 1)
+    clf = OnlineClassifier(encoder="lite0", memory="32MB", batch_size=64)
+    learn_files(clf, [LabelledFile(path, number % 10) for number, path in enumerate(paths)])
     # ru_maxrss would include the memory of the process that started this one.
     status = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     print(int(status["VmHWM"].split()[0]) * 1024)
@@ -180,10 +176,10 @@ def measure_memory(images: int) -> None:
             if suffix == "png":
                 with Image.open(paths[0]) as image:
                     image.save(paths[0].with_suffix(".png"), compress_level=1)
-                for path in paths:
+                data = paths[0].with_suffix(".png").read_bytes()
+                for number, path in enumerate(paths):
                     path.unlink()
-                    if path != paths[0]:
-                        path.with_suffix(".png").symlink_to(paths[0].with_suffix(".png"))
+                    path.with_suffix(".png").write_bytes(data + bytes([number]))
             peaks = [
                 int(subprocess.check_output([sys.executable, __file__, "peak", folder, str(count)]))
                 for count in (1, images)
@@ -200,7 +196,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, nargs="+", default=[os.cpu_count() or 1])
     parser.add_argument("--images", type=int)
     parser.add_argument("--batches", type=int, nargs="+", default=[1, 16, 64])
-    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=BATCH)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--compile", action="store_true", help="measure torch.compile too, which needs a C++ compiler")
     words = parser.parse_args()
@@ -214,7 +210,7 @@ def main() -> None:
             if words.what == "encoder":
                 measure_encoder(words.batches, words.compile)
             else:
-                measure_files(words.images or 192, words.batch_size, words.rounds)
+                measure_files(words.images or 256, words.batch_size, words.rounds)
 
 
 if __name__ == "__main__":

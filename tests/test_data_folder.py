@@ -163,7 +163,7 @@ def test_everything_that_is_not_read_is_counted_and_named(images_folder: Path, m
     paint(images_folder / "ant" / "old" / "2.png")
     for name in ("ant/1.heic", "zebra/1.avif", "zebra/notes.txt", "labels.csv"):
         (images_folder / name).touch()
-    monkeypatch.setattr(data.images, "OPTIONAL_SUFFIXES", ())  # a Pillow without AVIF
+    monkeypatch.setattr(data.folder, "suffixes", lambda: data.images.SUFFIXES)  # a Pillow without AVIF
     with pytest.warns(data.SkippedFilesWarning) as caught:
         assert len(from_folder(images_folder).train_y) == 16
     (warning,) = caught
@@ -171,7 +171,7 @@ def test_everything_that_is_not_read_is_counted_and_named(images_folder: Path, m
     assert said.startswith(f"{images_folder}: 5 skipped, 20 images read; skipped: ")
     for part in (
         "labels.csv (beside the class folders)",
-        "ant/1.heic (Pillow cannot read .heic)",
+        "ant/1.heic (Pillow cannot read .heic; pip install pillow-heif)",
         "ant/old (a nested folder with 2 files)",
         "zebra/1.avif (Pillow cannot read .avif)",
         "zebra/notes.txt (no image file)",

@@ -1,8 +1,10 @@
 """Images of every mode, depth and orientation come out as a viewer shows them."""
 
+import sys
 import warnings
 from io import BytesIO
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import numpy.typing as npt
@@ -210,3 +212,17 @@ def test_images_are_read_in_order_and_not_far_ahead(tmp_path: Path, monkeypatch:
     next(first)
     first.close()
     assert len(opened) <= 4
+
+
+def test_the_plugin_for_heic_is_registered_if_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    plugin = ModuleType("pillow_heif")
+    plugin.register_heif_opener = lambda: calls.append("registered")  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "pillow_heif", plugin)
+    images._register_heif.cache_clear()
+    try:
+        images.pillow()
+        images.pillow()
+    finally:
+        images._register_heif.cache_clear()
+    assert calls == ["registered"]

@@ -21,7 +21,14 @@ from PIL import Image
 from classifiers import learner_of
 from onebyone import OnlineClassifier, UsageError
 from onebyone.estimator import folders
-from onebyone.estimator.folders import LabelledFile, examine_files, find_images, learn_files, learn_folder
+from onebyone.estimator.folders import (
+    LabelledFile,
+    examine_files,
+    file_lock,
+    find_images,
+    learn_files,
+    learn_folder,
+)
 
 Call = Callable[..., tuple[int, str, str]]
 ENCODER = "onnx:net.onnx"
@@ -138,6 +145,7 @@ def test_what_cannot_be_read_is_named_and_skipped(tmp_path: Path, onebyone: Call
         (("predict", "nowhere", "photos"), "nowhere does not exist"),
         (("predict", "known", "flat"), "flat has no image files"),
         (("info", "text"), "text cannot be loaded"),
+        (("learn", "photos", "--into", "text/model"), "text/model cannot be written: there is no folder text"),
     ],
     ids=str,
 )
@@ -202,6 +210,111 @@ def test_a_file_has_one_writer(tmp_path: Path) -> None:
 
     learn_folder(root, tmp_path / "model", new(), progress=meanwhile)
     assert OnlineClassifier.load(tmp_path / "model").n_samples_seen_ == 3
+
+
+def test_the_lock_is_taken_before_the_file_is_read(
+    tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A classifier that was read earlier would overwrite what another process learns in between."""
+    root = write_images(tmp_path / "photos", count=2)
+    learn_folder(root, tmp_path / "model", new())
+    monkeypatch.setattr(OnlineClassifier, "load", lambda *_: pytest.fail("read without the lock"))
+    with file_lock(tmp_path / "model"):
+        code, out, err = onebyone("learn", root, "--into", tmp_path / "model")
+    assert (code, out) == (2, "")
+    assert "another process is learning into" in err
+
+
+@pytest.mark.slow
+def test_of_two_processes_at_once_none_loses_what_the_other_learnt(tmp_path: Path) -> None:
+    """One is refused, or it waited long enough and learns what is left; the file holds every image once."""
+    root = write_images(tmp_path / "photos", count=30)
+    command = [sys.executable, "-m", "onebyone", "learn", str(root), "--into", "model", "--encoder", ENCODER]
+    both = [subprocess.Popen([*command, "--memory", "60KB"], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    errors = [process.communicate(timeout=300)[1] for process in both]
+    codes = [process.returncode for process in both]
+    assert sorted(codes) in ([0, 0], [0, 2])
+    assert all("another process" in error for code, error in zip(codes, errors, strict=True) if code)
+    whole = new()
+    learn_files(whole, find_images(root)[0])
+    assert same(OnlineClassifier.load("model"), whole)
+
+
+def test_one_class_and_an_empty_folder_are_said(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=2, classes=("red",))
+    (root / "green").mkdir()
+    code, out, err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")
+    assert code == 0
+    assert "2 images learnt, 1 skipped; model knows 1 class, 2 images" in out
+    assert "green is skipped (an empty folder)" in err
+    assert "red is the only class so far, so every image will be predicted as red" in err
+
+
+def test_links_are_followed_and_broken_ones_named(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=2, classes=("red", "green"))
+    write_images(tmp_path / "elsewhere", count=2, classes=("blue",), seed=1)
+    (root / "blue").symlink_to(tmp_path / "elsewhere" / "blue")
+    (root / "red" / "link.png").symlink_to(tmp_path / "elsewhere" / "blue" / "0.png")
+    (root / "red" / "broken.png").symlink_to(tmp_path / "nowhere.png")
+    (root / "red" / "loop.png").symlink_to(root / "red" / "loop.png")
+    code, out, err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")
+    assert code == 0
+    assert "7 images learnt, 2 skipped; model knows 3 classes, 7 images" in out
+    assert "broken.png is skipped (No such file or directory)" in err
+    assert "loop.png is skipped (Too many levels of symbolic links)" in err
+
+
+def test_names_in_any_form_of_unicode_are_one_class(tmp_path: Path, onebyone: Call) -> None:
+    root = tmp_path / "photos"
+    composed, separate = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"
+    for seed, name in enumerate((composed, separate, 'a,b "c"', "\N{DOG FACE}")):
+        write_images(root, count=2, classes=(name,), seed=seed)
+    broken = root / os.fsdecode(b"no \xff text")
+    (root / "\N{DOG FACE}").rename(broken)
+    learn = ("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB", "--json")
+    code, out, err = onebyone(*learn)
+    assert (code, err) == (0, "")
+    assert json.loads(out)["classes"] == {composed: 4, 'a,b "c"': 2, "no \N{REPLACEMENT CHARACTER} text": 2}
+    code, out, _ = onebyone("predict", "model", broken, root / composed, "--csv")
+    assert code == 0
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert len(rows) == 4
+    assert {composed, 'a,b "c"'} < set(rows[0])
+    (broken / "0.png").rename(broken / "two\nlines.png")
+    assert "/two\\nlines.png\n" in onebyone("predict", "model", broken)[1]
+
+
+def test_a_file_of_a_camera_that_pillow_cannot_read_names_the_package(
+    tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("onebyone.estimator.folders.suffixes", lambda: (".png",))
+    root = write_images(tmp_path / "photos", count=1)
+    (root / "red" / "1.HEIC").write_bytes(b"")
+    code, _, err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")
+    assert code == 0
+    assert "1.HEIC is skipped (Pillow cannot read .heic; pip install pillow-heif)" in err
+
+
+def test_classes_that_look_alike_are_named(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=30, classes=("blue", "green"))
+    for seed, name in enumerate(("same", "equal")):
+        write_images(tmp_path / name, count=30, seed=seed + 5)
+        (tmp_path / name / "red").rename(root / name)
+    code, out, err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "1MB", "--json")
+    assert code == 0
+    assert json.loads(out)["alike"] == [["equal", "same"]]
+    assert "equal and same are told apart no better than by chance; look whether their images differ" in err
+    assert "told apart no better than by chance" in onebyone("info", "model")[1]
+
+
+def test_without_an_encoder_the_size_is_an_option(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=2)
+    learn = ("learn", root, "--into", "model", "--size")
+    code, _, err = onebyone(*learn, "20", "--memory", "60KB")
+    assert (code, err) == (0, "")
+    assert OnlineClassifier.load("model")._fitted().layout.shape == (20, 20, 3)
+    assert "model has the size 20; leave --size out" in onebyone(*learn, "30")[2]
+    assert "leave one of them out" in onebyone("learn", root, "--into", "other", "--size", "9", "--encoder", "lite0")[2]
 
 
 def test_an_interruption_keeps_what_was_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,15 +11,15 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits, load_sample_images
-from sklearn.utils.estimator_checks import parametrize_with_checks
-from torch import nn
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+from torch import Tensor, nn
 
 from classifiers import bits
 from onebyone import OnlineClassifier, UsageError
 from onebyone.estimator.folders import find_images, learn_files
 from onebyone.methods import registry
 from onebyone.methods.lda import LDA, LDAOptions
-from onebyone.nets import Adapted, lite0
+from onebyone.nets import Adapted, Preprocess, lite0
 from onebyone.testing import checks
 
 
@@ -47,6 +47,50 @@ def test_scikit_learn_checks_with_an_encoder(
     estimator: OnlineClassifier, check: Callable[[OnlineClassifier], None]
 ) -> None:
     check(estimator)
+
+
+class AsImages(nn.Module):
+    """Any samples as colour images of 8 x 8 pixels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.adaptive_avg_pool1d(x.flatten(1)[:, None].tanh(), 192).unflatten(2, (3, 8, 8))[:, 0]
+
+
+def small_lite0() -> nn.Module:
+    """The network of `lite0` with its weights, on images of 32 pixels, which takes a hundredth of the time."""
+    return nn.Sequential(AsImages(), Preprocess(32, [127 / 255] * 3, [128 / 255] * 3), lite0.Lite0().network)
+
+
+class SmallLite0LDA(LDA):
+    def build(self) -> None:
+        self.options = replace(self.options, encoder=Adapted(small_lite0(), self.spec.shape, frozen=True))
+        super().build()
+
+
+@pytest.mark.slow
+def test_contract_with_the_network_of_lite0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry.METHODS, "entries", registry.methods())
+    registry.register("lite0-lda", LDAOptions)(SmallLite0LDA)
+    found = list(checks("lite0-lda"))
+    assert len(found) > 10
+    for _, check in found:
+        check()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_checks_with_the_network_of_lite0() -> None:
+    check_estimator(OnlineClassifier(encoder=small_lite0(), freeze_encoder=True, memory="20MB"))
+
+
+def test_samples_unlike_all_others_are_unknown_with_a_module() -> None:
+    digits = load_digits()
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(64, 40), nn.ReLU())
+    clf = OnlineClassifier(encoder=encoder, freeze_encoder=True, memory="200KB")
+    clf.partial_fit(digits.images.astype(np.float32), digits.target)
+    noise = np.random.default_rng(0).uniform(0, 16, (50, 8, 8)).astype(np.float32)
+    assert (clf.predict(noise, unknown=-1) == -1).mean() > 0.9
+    assert (clf.predict(digits.images.astype(np.float32), unknown=-1) == -1).mean() < 0.1
 
 
 def write_photographs(root: Path) -> int:
@@ -121,8 +165,8 @@ def test_lite0_is_resumed_merged_forgotten_and_checked(tmp_path: Path, monkeypat
     assert clf.report().accuracy > 0.9
 
     class Other(lite0.Lite0):
-        def __init__(self) -> None:
-            super().__init__()
+        def __init__(self, limits: tuple[float, float]) -> None:
+            super().__init__(limits)
             with torch.no_grad():
                 next(self.parameters()).add_(1)
 

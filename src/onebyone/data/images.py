@@ -6,8 +6,11 @@ import math
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
+from functools import cache
+from importlib import import_module
 from os import PathLike
+from pathlib import PurePath
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
@@ -211,11 +214,28 @@ def suffixes() -> tuple[str, ...]:
     return (*SUFFIXES, *(suffix for suffix in OPTIONAL_SUFFIXES if suffix in known))
 
 
+def why_no_image(path: PurePath) -> str:
+    """Why a file is not read as an image, by the ending of its name."""
+    suffix = path.suffix.lower()
+    if not suffix:
+        return "its name has no ending such as .jpg"
+    remedy = "; pip install pillow-heif" if suffix in (".heic", ".heif") else ""
+    return f"Pillow cannot read {suffix}{remedy}" if suffix in OPTIONAL_SUFFIXES else "no image file"
+
+
 def pillow() -> ModuleType:
+    """Pillow's module Image, which reads HEIC files too if the package pillow-heif is installed."""
     try:
         from PIL import Image
     except ImportError:
         raise UsageError(
             "reading images needs Pillow, which is not installed; run `pip install 'onebyone[cli]'`"
         ) from None
+    _register_heif()
     return Image
+
+
+@cache
+def _register_heif() -> None:
+    with suppress(ImportError):
+        import_module("pillow_heif").register_heif_opener()

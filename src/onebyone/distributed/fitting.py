@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from numbers import Integral
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import BaseFileLock
 
 from onebyone.data import SkippedFilesWarning
 from onebyone.distributed.shards import FILES, Images, Shard, as_shards, shards_of_files, without_copies
@@ -151,14 +152,15 @@ def learn_folder(
     workers: int | None = None,
     executor: str | Executor = "local",
     progress: Progress | None = None,
+    lock: BaseFileLock | None = None,
 ) -> Learnt:
     """Learn the images of a folder with several workers, and save the classifier to a file every ``ROUND`` images.
 
-    The classifier is that of :func:`onebyone.estimator.folders.learn_folder`. Interrupted, the same call continues.
+    Classifier and lock are those of :func:`onebyone.estimator.folders.learn_folder`. Interrupted, the same call
+    continues.
     """
     files, skipped = find_images(folder)
-    held = file_lock(into)
-    try:
+    with nullcontext() if lock is not None else file_lock(into):
         parts, copies = without_copies(list(shards_of_files(files)), known_files(classifier))
         learnt = Learnt(known=copies, skipped=skipped)
         per_round = ROUND // FILES
@@ -175,8 +177,6 @@ def learn_folder(
                 learnt.skipped |= unread
                 learnt.files += sum(part.count or 0 for part in now) - len(unread)
                 classifier.save(into)
-    finally:
-        held.release()
     return learnt
 
 

@@ -329,7 +329,8 @@ def encoder(kind: Any, layout: Layout, *, frozen: bool, pretrained: bool = True)
         kind = "scaled-mlp"  # numbers may have any unit, but bytes all have the same scale
     module: nn.Module
     if nets.is_pretrained(kind):
-        module = nets.pretrained(kind, shape, weights=pretrained)
+        limits = (-1.0, 1.0) if layout.dtype == torch.uint8 else (0.0, 1.0)  # bytes are scaled by the learner
+        module = nets.pretrained(kind, shape, weights=pretrained, limits=limits)
     elif isinstance(kind, nn.Module) and not isinstance(kind, Encoder):
         module = kind
     elif not frozen:

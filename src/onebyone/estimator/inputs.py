@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 from torch.utils.data import Dataset as TorchDataset
 
+from onebyone import nets
 from onebyone.data import Dataset
 from onebyone.data.dataset import chunk_size, first_not_finite
 from onebyone.data.images import UnreadableImage, all_pixels, is_gray, opened, pixels
@@ -33,6 +34,7 @@ Array = npt.NDArray[Any]
 MODES: dict[int, Mode] = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow modes by number of channels
 MAX_SIDE = 256  # pixels of the shorter side of PIL images and image files; larger ones are resized
 MAX_DECODED = 2**27  # bytes of decoded images to hold; if there are more, files are read again for each use
+ROUNDING = 1e-3  # by which resized images may exceed the values of black and white
 SAMPLES_PER_BATCH = 64  # of a torch Dataset
 WIDE = (torch.float64, torch.int32, torch.int64)  # types that lose digits when converted to float32
 
@@ -116,6 +118,8 @@ def read_samples(
         if layout is not None and layout.axes == "vector" and estimator is not None:
             validate_data(estimator, X, reset=False, skip_check_array=True)  # number and names of columns
         given = Layout.of(x, channels) if layout is None else layout.like(x, channels)
+        if nets.is_pretrained(getattr(estimator, "encoder", None)):
+            _check_limits(x, given)
         return Samples(layout or given, given, x)
     if layout is None:
         layout = _image_layout(sources) if size is None else Layout((*size, 3), torch.uint8, "last")
@@ -203,6 +207,18 @@ def _check_reads_images(layout: Layout) -> None:
     if layout.axes == "vector" or layout.dtype != torch.uint8 or layout.sample_shape[0] not in MODES:
         kind = f"{layout.shape} {str(layout.dtype).removeprefix('torch.')}"
         raise UsageError(f"X has images; expected arrays of {kind}, as in the first call; convert X to such arrays")
+
+
+def _check_limits(x: Tensor, layout: Layout) -> None:
+    """Raise an error if numbers are no image for a pretrained network, which must know what is black and white."""
+    if layout.axes == "vector" or layout.dtype == torch.uint8:
+        return
+    low, high = (float(bound) for bound in x.aminmax())
+    if low < -ROUNDING or high > 1 + ROUNDING:
+        raise UsageError(
+            f"X has images of {str(x.dtype).removeprefix('torch.')} with values from {low:g} to {high:g}, and this "
+            "encoder reads numbers from 0 (black) to 1 (white), or bytes; scale X to that, or give it as uint8"
+        )
 
 
 def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", estimator: object = None) -> Tensor:

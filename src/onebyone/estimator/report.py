@@ -18,6 +18,8 @@ from onebyone.estimator.labels import Label, to_json
 
 BINS = 10  # of the confidence, for the calibration error
 PAIRS = 10  # most confused pairs that are listed
+ENOUGH = 12.0  # predictions of two classes from which these can be said to be alike
+APART = 0.75  # share of two classes told apart, below which the upper end of the interval must be
 NORMAL = 1.959964  # of a normal distribution, 95 % is within this many standard deviations
 
 
@@ -41,6 +43,15 @@ class Confusion:
 
 
 @dataclass(frozen=True)
+class Alike:
+    """Two classes that are told apart no better than by chance."""
+
+    label: Label
+    other: Label
+    accuracy: float  # mean share of samples of either class that are closer to it than to the other class
+
+
+@dataclass(frozen=True)
 class Report:
     """How good a classifier is, from predictions of samples that it had not learnt, or as if it had not.
 
@@ -55,6 +66,7 @@ class Report:
     source: Source  # "left out", or "predicted before learnt"
     classes: tuple[ClassReport, ...]  # in the order of ``classes_``; classes without a prediction are left out
     confusions: tuple[Confusion, ...]  # the most frequent first
+    alike: tuple[Alike, ...]  # classes that are told apart no better than by chance
     bins: tuple[tuple[float, float, int], ...]  # confidence, accuracy and samples of each bin that has any
 
     def __str__(self) -> str:
@@ -78,6 +90,9 @@ class Report:
         if self.confusions:
             lines += ["", "most often confused"]
             lines += [f"{each.label} taken for {each.predicted}: {each.samples}" for each in self.confusions]
+        if self.alike:
+            lines += ["", "told apart no better than by chance"]
+            lines += [f"{each.label} and {each.other}: {100 * each.accuracy:.0f} %" for each in self.alike]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,6 +109,7 @@ class Report:
                 vars(each) | {"label": to_json(each.label), "predicted": to_json(each.predicted)}
                 for each in self.confusions
             ],
+            "alike": [vars(each) | {"label": to_json(each.label), "other": to_json(each.other)} for each in self.alike],
             "bins": [list(each) for each in self.bins],
         }
 
@@ -153,6 +169,7 @@ def report(state: State, prior: Any) -> Report:
         source=source,
         classes=tuple(per_class(state, y, right)),
         confusions=tuple(confusions(state, y, predicted)),
+        alike=tuple(alike(state, scores, y)),
         bins=tuple(bins),
     )
 
@@ -177,6 +194,35 @@ def confusions(state: State, y: Tensor, predicted: Tensor) -> list[Confusion]:
     ]
 
 
+def alike(state: State, scores: Tensor, y: Tensor) -> list[Alike]:
+    """The classes that are told apart no better than by chance, as far as there are enough predictions to say so.
+
+    Of two classes, samples that have a higher score for their own class than for the other one are told apart. Half of
+    them are by chance. Classes count as alike if the 95 % interval of their share begins below a half and ends below
+    ``APART``. Fewer than about 6 predictions of either class are no evidence.
+    """
+    slots = [slot for slot in state.columns if slot < scores.shape[1]]
+    scores, classes = scores.double(), torch.tensor(slots)
+    own = scores.gather(1, y[:, None])
+    wins = ((own > scores).double() + 0.5 * (own == scores).double())[:, classes]
+    members = (y[:, None] == classes).double()  # [n, classes]
+    counts = members.sum(0)
+    shares = (members.T @ wins) / counts.clamp(min=1)[:, None]  # [a, b]: of class a, against class b
+    label_of = {slot: label for label, slot in state.slots.items()}
+    found = []
+    for first, second in torch.combinations(torch.arange(len(slots))).tolist():
+        smaller, larger = sorted((float(counts[first]), float(counts[second])))
+        # Predictions of equally many samples of both classes whose mean would have the same variance.
+        effective = 4 * smaller * larger / max(1.0, smaller + larger)
+        if effective < ENOUGH:
+            continue
+        accuracy = float(shares[first, second] + shares[second, first]) / 2
+        low, high = wilson(accuracy * effective, effective)
+        if low <= 0.5 and high < APART:
+            found.append(Alike(label_of[slots[first]], label_of[slots[second]], accuracy))
+    return sorted(found, key=lambda each: each.accuracy)[:PAIRS]
+
+
 def binned(confidence: Tensor, right: Tensor) -> list[tuple[float, float, int]]:
     """Mean confidence, accuracy and number of samples in each bin of the confidence."""
     bins = (confidence * BINS).long().clamp(max=BINS - 1)
@@ -188,7 +234,7 @@ def binned(confidence: Tensor, right: Tensor) -> list[tuple[float, float, int]]:
     ]
 
 
-def wilson(right: int, count: int) -> tuple[float, float]:
+def wilson(right: float, count: float) -> tuple[float, float]:
     """The 95 % interval of Wilson (1927) of a share.
 
     >>> [round(end, 3) for end in wilson(9, 10)]

@@ -306,7 +306,7 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     def scaled(self, x: Tensor) -> Tensor:
         """Samples as numbers: bytes scaled to [-1, 1], other numbers unchanged."""
-        return x * (2 / 255) - 1 if x.dtype == torch.uint8 else x
+        return (x * (2 / 255)).sub_(1) if x.dtype == torch.uint8 else x  # in one piece of memory, which is faster
 
     def count(self, y: Tensor) -> None:
         """Count the samples of a batch and the step. Call it first in ``observe``."""

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from onebyone.errors import UsageError
 from onebyone.nets.encoder import Encoder
+from onebyone.nets.lite0 import Lite0
 from onebyone.nets.normalization import Standardize
 
 SMALL = 2**20  # values of a batch: 6 images of 224 x 224 pixels
@@ -62,7 +63,8 @@ class Adapted(Encoder):
             # With large images, small batches are up to twice as fast on a CPU: their activations stay in its cache,
             # and their memory is not returned to the system in between.
             count = max(1, SMALL // max(1, prod(x.shape[1:])))
-            if len(x) > count and not any(part.training for part in self.module.modules()):
+            own = isinstance(self.module, Lite0)  # which does that itself
+            if not own and len(x) > count and not any(part.training for part in self.module.modules()):
                 return torch.cat([self.module(part).flatten(1) for part in x.split(count)])
         features: Tensor = self.module(x).flatten(1)
         return features

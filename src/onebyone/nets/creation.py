@@ -52,21 +52,24 @@ def is_pretrained(name: object) -> bool:
     return isinstance(name, str) and (name == LITE0 or name.startswith((TIMM, ONNX)))
 
 
-def pretrained(name: str, shape: tuple[int, ...], *, weights: bool = True) -> nn.Module:
+def pretrained(
+    name: str, shape: tuple[int, ...], *, weights: bool = True, limits: tuple[float, float] = (-1.0, 1.0)
+) -> nn.Module:
     """The pretrained network of this name, for images of this shape, with the preprocessing that it needs.
 
-    Without ``weights``, those of a model of timm are random and nothing is downloaded.
+    Without ``weights``, those of a model of timm are random and nothing is downloaded. ``limits`` are the values of
+    black and white in floating-point images.
     """
     if name.startswith(ONNX):
-        return OnnxNetwork(name.removeprefix(ONNX))
+        return OnnxNetwork(name.removeprefix(ONNX), limits)
     if len(shape) != 3:
         raise UsageError(
             f"encoder {name!r} reads images, and the samples are vectors of {shape[0]}; use encoder='auto'"
         )
-    return Lite0() if name == LITE0 else timm_model(name, weights=weights)
+    return Lite0(limits) if name == LITE0 else timm_model(name, weights=weights, limits=limits)
 
 
-def timm_model(name: str, *, weights: bool = True) -> nn.Module:
+def timm_model(name: str, *, weights: bool = True, limits: tuple[float, float] = (-1.0, 1.0)) -> nn.Module:
     """The model of timm that ``timm:NAME`` names, without its head, after the preprocessing of its configuration.
 
     Raises a ``UsageError`` if timm or a package it needs is missing, if it has no such model, or if its weights are
@@ -89,7 +92,8 @@ def timm_model(name: str, *, weights: bool = True) -> nn.Module:
     config = timm.data.resolve_model_data_config(network)
     interpolation = "bilinear" if config["interpolation"] == "bilinear" else "bicubic"
     size, crop = tuple(config["input_size"][1:]), config["crop_pct"]
-    preprocess = Preprocess(size, config["mean"], config["std"], interpolation=interpolation, crop=crop)
+    mean, std = config["mean"], config["std"]
+    preprocess = Preprocess(size, mean, std, interpolation=interpolation, crop=crop, limits=limits)
     return nn.Sequential(preprocess, network)
 
 

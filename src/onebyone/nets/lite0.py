@@ -16,6 +16,7 @@ from onebyone.nets.preprocess import Preprocess
 
 LITE0 = "lite0"
 SIZE = 224
+PART = 4  # images that are prepared at once on a CPU
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # of the file of weights, version 0.1.0
 
 
@@ -23,6 +24,7 @@ class Lite0(nn.Module):
     """EfficientNet-Lite0 (3.4 million weights without its classifier): images -> [n, 1280] averaged features.
 
     It reads images of any size and resizes them to 224 x 224 pixels. Frozen and on a CPU it runs in ONNX Runtime.
+    ``limits`` are the values of black and white in floating-point images.
 
     Raises
     ------
@@ -30,7 +32,7 @@ class Lite0(nn.Module):
         If the extra ``photos`` is not installed, or if the weights are not the published ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: tuple[float, float] = (-1.0, 1.0)) -> None:
         super().__init__()
         try:
             import onnx  # noqa: F401
@@ -42,7 +44,7 @@ class Lite0(nn.Module):
                 f"encoder '{LITE0}' needs the package {error.name}, which is not installed; "
                 "run `pip install 'onebyone[photos]'`"
             ) from None
-        self.preprocess = Preprocess(SIZE, [127 / 255] * 3, [128 / 255] * 3)
+        self.preprocess = Preprocess(SIZE, [127 / 255] * 3, [128 / 255] * 3, limits=limits)
         # Without random depth: its draws would not come from the learner's generator.
         self.network: Any = EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=0.0)
         if not next(self.parameters()).is_meta:  # no weights are needed where only shapes are asked for
@@ -51,19 +53,21 @@ class Lite0(nn.Module):
         self.session: tuple[int, Session] | None = None  # with the version of the weights that it has
 
     def forward(self, x: Tensor) -> Tensor:
-        x = self.preprocess(x)
         learning = self.training or x.requires_grad or next(self.parameters()).requires_grad
         real = type(x) is Tensor and not torch.compiler.is_compiling()  # and not only a shape
         tensors = [*self.parameters(), *self.buffers()]
         # The versions of weights that were created in inference mode are not counted.
         known = not any(tensor.is_inference() for tensor in tensors)
-        if learning or not real or not known or x.device.type != "cpu" or x.dtype != torch.float32:
-            features: Tensor = self.network(x)
+        if learning or not real or not known or x.device.type != "cpu" or x.dtype not in (torch.float32, torch.uint8):
+            features: Tensor = self.network(self.preprocess(x))
             return features
         version = sum(tensor._version for tensor in tensors)
         if self.session is None or self.session[0] != version:
             self.session = version, Session(onnx_model(self.network))
-        return torch.from_numpy(self.session[1](x.contiguous().numpy()))
+        run = self.session[1]
+        # A few images at a time, which stay in the cache of a processor while they are prepared.
+        found = [torch.from_numpy(run(self.preprocess(part).contiguous().numpy())) for part in x.split(PART)]
+        return torch.cat(found)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"session": None}  # a copy has other tensors, whose versions are counted separately

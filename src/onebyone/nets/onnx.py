@@ -61,12 +61,12 @@ class OnnxNetwork(nn.Module):
     The size, the type and the position of the channels of its images are read from the file. Floating-point values
     are given from -1 (black) to 1, or standardised by the values ``mean`` and ``std`` in the metadata of the file
     (JSON lists, for values from 0 to 1). Images are resized if the file fixes their size. Of several outputs, the
-    first counts.
+    first counts. ``limits`` are the values of black and white in floating-point images.
     """
 
     model: Tensor
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, limits: tuple[float, float] = (-1.0, 1.0)) -> None:
         super().__init__()
         self.session = open_session(Path(path))
         # The bytes of the file are the state, so that another file is noticed.
@@ -88,7 +88,7 @@ class OnnxNetwork(nn.Module):
             size = tuple(sides) if all(isinstance(side, int) for side in sides) else None
             usual = str([0.5] * (channels if isinstance(channels, int) else 3))  # [-1, 1]
             mean, std = (json.loads(self.session.metadata.get(name, usual)) for name in ("mean", "std"))
-            self.prepare = Preprocess(size, mean, std)
+            self.prepare = Preprocess(size, mean, std, limits=limits)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.prepare(x)
