@@ -118,7 +118,7 @@ MANY = Column("few/many.csv", by=("dataset", "memory_per_class"), scale=100)
 HYBRID = ("dataset", "classes_per_task", "M", "share")
 TUNED = ("classes_per_task", "memory_per_class", "options")
 SEARCHED = ("classes_per_task", "memory_per_class", "seed", "options")
-# A page that is not here has no accuracy, or has them from elsewhere: reproduction.md is what the command writes.
+# A page that is not here has no accuracy, or has them from elsewhere: reproduction/ is what a command writes.
 SOURCES: dict[str, tuple[Source, ...]] = {
     "README.md": ENCODED,
     "docs/results.md": (ONE10, Cells("cifar10", 2, 100), ONE100, FIVE100, Printed(), MANY, *ENCODED),

@@ -31,7 +31,7 @@ SCRIPT = """
 import sys
 
 for name in (
-    "typer click rich safetensors matplotlib yaml platformdirs PIL sklearn scipy pandas plotly jinja2 pooch requests "
+    "typer click rich safetensors matplotlib yaml platformdirs PIL sklearn scipy pandas jinja2 pooch requests "
     "tqdm filelock loky".split()
 ):
     sys.modules[name] = None  # importing it fails as if it were not installed
@@ -69,7 +69,7 @@ def test_import_needs_torch_and_numpy_only() -> None:
 RUNS = """
 import sys
 
-for name in "plotly jinja2 matplotlib pandas typer rich".split():
+for name in "jinja2 matplotlib pandas typer rich".split():
     sys.modules[name] = None
 import onebyone.runs
 from onebyone.runs import grid, results, sweep, table, tune

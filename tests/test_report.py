@@ -1,25 +1,22 @@
 """The page, the figures and the text, from made-up records."""
 
-import json
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
-from PIL import Image
 
 from made_up import made_study, result, results
 from onebyone import UsageError
 from onebyone.paper import ablation
-from onebyone.paper.figures import KINDS, OWN_STYLES, STYLES, Heat, Panel, Scenario, against_bytes, scenarios
-from onebyone.paper.interactive import SYMBOLS, chart
-from onebyone.paper.pictures import save
-from onebyone.paper.printed import PARTS, TITLES, methods_of, quick
+from onebyone.paper.figures import KINDS, Scenario
+from onebyone.paper.printed import PARTS, methods_of, quick
 from onebyone.paper.records import CellKey, Records, from_results, read, write
-from onebyone.paper.report import SECTIONS, html, markdown, publish
+from onebyone.paper.report import PAGES, SECTIONS, html, markdown, publish, publish_markdown
 from onebyone.paper.reproduce import protocols_of
 from onebyone.paper.study import FIGURES, Study, read_tried
+from onebyone.paper.svg import svg
 from onebyone.runs import RunConfig
 
 
@@ -35,7 +32,6 @@ class Page(HTMLParser):
         super().__init__()
         self.stack: list[str] = []
         self.found: list[tuple[str, dict[str, str | None]]] = []
-        self.scripts: list[str] = []
         self.feed(text)
         self.close()
         assert self.stack == []
@@ -45,12 +41,11 @@ class Page(HTMLParser):
         if tag not in ("meta", "link", "br"):
             self.stack.append(tag)
 
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
     def handle_endtag(self, tag: str) -> None:
         assert self.stack.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if self.stack and self.stack[-1] == "script":
-            self.scripts.append(data)
 
     def all(self, tag: str, **attributes: str) -> list[dict[str, str | None]]:
         names = {name.replace("_", "-"): value for name, value in attributes.items()}
@@ -64,11 +59,11 @@ def test_the_page_has_all_parts(study: Study) -> None:
     figures = [(f["data-section"], f["data-dataset"]) for f in page.all("figure")]
     assert figures == [(section, dataset) for section in SECTIONS for dataset in ("cifar10", "cifar100")]
     assert {link["href"] for link in page.all("a")} <= {f"#{found['id']}" for _, found in page.found if "id" in found}
-    shown = text.split('<script type="application/json"')[0]
-    assert study.command in shown
-    assert "a made-up machine" in shown
-    assert "learning_rate = " in shown
-    assert "Quick try" not in shown
+    assert study.command in text
+    assert "a made-up machine" in text
+    assert "learning_rate = " in text
+    assert "Quick try" not in text
+    assert len(text.encode()) < 3_000_000
     for tag in ("img", "iframe", "object", "base"):
         assert not page.all(tag)
     assert [link["href"] for link in page.all("link")] == ["data:,"]  # nothing is fetched, not even an icon
@@ -91,59 +86,33 @@ def test_cells_are_coloured_by_their_verdict(study: Study) -> None:
 
 def test_text_of_users_is_escaped(study: Study) -> None:
     assert "a longer &lt;sweep&gt; &amp; more" in html(study)
-    assert "a longer <sweep> & more" in markdown(study)
+    assert "a longer <sweep> & more" in markdown(study)["misses"]
 
 
-def test_the_charts_in_the_page(study: Study) -> None:
-    (charts,) = (json.loads(text) for text in Page(html(study)).scripts if text.startswith("{"))
-    assert charts.keys() == SECTIONS.keys() == set(FIGURES)
-    assert charts["anytime"]["cifar10"].keys() == {"separate", "joint"}
-    assert charts["anytime"]["cifar10"]["separate"].keys() == {"M = 5", "M = 20", "M = 50", "M = 100"}
-    assert charts["anytime"]["cifar100"]["separate"].keys() == {"M = 20", "M = 50", "M = 100"}
-    left, right = charts["anytime"]["cifar10"]["separate"]["M = 20"]
-    assert [trace["meta"] for trace in left["data"] if "fill" not in trace] == list(methods_of(1))
-    assert len(right["data"]) == 2 * 10  # a band and a line for each
-    joint = charts["anytime"]["cifar10"]["joint"]["M = 20"][0]["data"]
-    assert "mir" not in {trace["meta"] for trace in joint}
-    hollow = [
-        t for t in charts["tradeoff"]["cifar10"]["separate"]["M = 20"][0]["data"] if "paper" in t["hovertemplate"]
-    ]
-    assert len(hollow) == 7  # all but iid
-
-
-def test_a_curve_is_the_mean_with_its_standard_deviation(study: Study) -> None:
-    (row,) = (row for row in scenarios(PARTS, "cifar10", "separate") if row[0].memory_per_class == 20)
-    panel = KINDS["anytime"](study.records, row[1])
-    assert isinstance(panel, Panel)
-    line = next(line for line in panel.lines if line.method == "er")
-    assert line.x == (2, 4, 6, 8, 10)
-    assert line.y[-1] == pytest.approx(40.3)
-    assert line.std[-1] == pytest.approx(0.1)
-    memory = against_bytes(study.records, [row[0] for row in scenarios(PARTS, "cifar10", "separate")])
-    kinds = {line.method: (line.kind, len(line.x)) for line in memory.lines}
-    assert kinds["iid"][0] == kinds["finetune"][0] == "level"
-    assert kinds["ccp"] == ("points", 4)
-    heat = KINDS["classes"](study.records, row[0])
-    assert isinstance(heat, Heat)
-    assert heat.columns[0] == "airplane"
-    assert len(heat.values) == len(heat.rows) == 8
-
-
-def test_each_method_looks_the_same_everywhere_and_unlike_the_others() -> None:
-    assert set(STYLES) == set(TITLES)
-    colours, marks = zip(*STYLES.values(), *OWN_STYLES, strict=True)
-    assert len(set(colours)) == len(set(marks)) == len(STYLES) + len(OWN_STYLES)
-    assert set(SYMBOLS) == set(marks)
+def test_the_figures_in_the_page(study: Study) -> None:
+    page = Page(html(study))
+    assert list(SECTIONS) == list(FIGURES)
+    shown = page.all("div", **{"class": "panels"})
+    choices = {(panels["data-protocol"], panels["data-memory"]) for panels in shown}
+    assert choices == {(p, m) for p in ("separate", "joint") for m in ("", "M = 5", "M = 20", "M = 50", "M = 100")}
+    assert sum("hidden" not in panels for panels in shown) == len(page.all("figure"))  # one of each figure is shown
+    labels = [str(drawn["aria-label"]) for drawn in page.all("svg", role="img")]
+    assert len(labels) == 2 * len(shown)
+    assert any(label.startswith("one class per task, M = 100. ") and "CCP 30.1" in label for label in labels)
+    used = {str(use["href"]) for use in page.all("use")}
+    assert used <= {f"#{path['id']}" for path in page.all("path") if "id" in path}
+    assert {f"#mark-{name}" for name in methods_of(2)} <= used  # the legend has the marks of all methods
 
 
 def test_a_page_without_records() -> None:
     empty = Study(Records(), PARTS, ("separate", "joint"), "onebyone reproduce all")
     page = Page(html(empty))
     assert {str(cell["class"]) for cell in page.all("td") if cell.get("class")} == {"hole", "not-printed"}
-    assert "not measured" in markdown(empty)
+    assert "not measured" in markdown(empty)["index"]
     for kind, make in KINDS.items():
         scenario = Scenario("separate", PARTS[0], 1, 20)
-        assert chart(make(Records(), scenario))["layout"]["title"]["text"], kind
+        drawn = svg(make(Records(), scenario))
+        assert ("CCP paper 34.3" if kind == "tradeoff" else "Not yet run.") in drawn, kind
 
 
 def test_a_quick_study_is_marked_everywhere(tmp_path: Path) -> None:
@@ -152,7 +121,7 @@ def test_a_quick_study_is_marked_everywhere(tmp_path: Path) -> None:
         from_results(results(parts, seeds=1), parts), parts, ("separate",), "onebyone reproduce table1 --quick"
     )
     assert "<strong>Quick try.</strong>" in html(small)
-    assert "QUICK" in markdown(small)
+    assert "QUICK" in markdown(small)["index"]
     assert all("QUICK" in table.title for table in small.tables)
     publish(small, tmp_path / "report.html")
     tables = list(tmp_path.glob("report/*.tex"))
@@ -163,47 +132,54 @@ def test_a_quick_study_is_marked_everywhere(tmp_path: Path) -> None:
     assert all("quick: few images" in path.read_text() for path in drawn)
 
 
-def test_figures_as_png_and_svg(study: Study, tmp_path: Path) -> None:
-    rows = scenarios(PARTS, "cifar10", "separate")[1:2]
-    for name, make in KINDS.items():
-        stem = tmp_path / name
-        save("A title", [[make(study.records, scenario) for scenario in row] for row in rows], stem)
-        with Image.open(f"{stem}.png") as image:
-            assert image.width > 1000
-        first = Path(f"{stem}.svg").read_text()
-        ElementTree.fromstring(first)
-        assert "A title" in first
-    save("A title", [[make(study.records, scenario) for scenario in row] for row in rows], stem)
-    assert Path(f"{stem}.svg").read_text() == first  # the same figure, the same bytes
-
-
 def test_the_text_begins_with_the_claims_that_hold(study: Study) -> None:
-    text = markdown(study)
-    count = study.holding
-    assert text.splitlines()[2] == (
-        f"**17 claims of the paper were checked. {count['separate']} hold with separate passes, "
-        f"{count['joint']} hold with joint passes.**"
+    pages = markdown(study)
+    assert list(pages) == list(PAGES)
+    count, top = study.holding, pages["index"]
+    assert study.headline == (
+        f"Of 17 claims of the paper, {count['separate']} hold with separate passes, as in the paper, "
+        f"and {count['joint']} with joint passes."
     )
+    assert top.splitlines()[2].startswith(f"**{study.headline}** Of the 3 for which it proposes SupBYOL and CCP, ")
     assert 0 < count["joint"] <= count["separate"] < 17
-    assert f"17 claims of the paper were checked. {count['separate']} hold" in html(study)
-    top, tables = text.split("## Tables")
+    assert f"<b>{study.headline}</b>" in html(study).split("<h1>")[1].split("<ul")[0]
     assert top.index("## Which of the paper's claims hold") < top.index("| claim |")
     neither = top.split("**Hold in neither** (")[1].split("**")[0]
     assert "- With one class per task, CCP is the most accurate method at every memory size.\n" in neither
     assert "- With one class per task, CCP forgets least" not in neither
     assert "**`separate`: fails; `joint`: partly measured**" not in top  # a failure decides
     assert "partly measured" in top
-    for line in text.splitlines():
+    for line in "\n".join(pages.values()).splitlines():
         if line.startswith("|"):
             assert line.endswith("|"), line
-    misses = tables.split("## Cells that miss")[1].split("## How it was made")[0]
-    assert misses.count("a longer <sweep> & more") == 4
-    assert misses.count("the complete table") == 12
-    assert "\n\n\n" not in text
+    assert not [text for text in pages.values() if "\n\n\n" in text]
+
+
+def test_cells_that_miss_are_grouped_by_what_was_tried(study: Study) -> None:
+    groups = markdown(study)["misses"].split("\n## ")[1:]
+    counts = {text.split("What was tried: ")[1].split("\n")[0]: text.count("| CCP |") for text in groups}
+    assert counts == {"a longer <sweep> & more.": 4, "the complete table.": 12}
+    assert html(study).count("a longer &lt;sweep&gt; &amp; more") == 1
+
+
+def test_how_methods_were_tuned_is_above_the_tables(study: Study) -> None:
+    for text in (markdown(study)["tables"], html(study).split('id="tables"')[1]):
+        assert "tuned with separate passes only" in text.split("CCP")[0]
+
+
+def test_the_pages_and_their_figures_are_files(study: Study, tmp_path: Path) -> None:
+    publish_markdown(study, tmp_path / "found")
+    files = {path.name for path in (tmp_path / "found").iterdir()}
+    shown = set(re.findall(r"\]\(([^)#]*)", "".join(markdown(study).values())))
+    assert files == {f"{page}.md" for page in PAGES} | shown
+    assert len(files) == len(PAGES) + 2 * 2 * len(SECTIONS)
+    (tmp_path / "found" / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match=r"notes\.txt is there; choose another folder"):
+        publish_markdown(study, tmp_path / "found")
 
 
 def test_methods_without_their_incoming_losses(study: Study, tmp_path: Path) -> None:
-    assert "Without the losses" not in markdown(study) + html(study)
+    assert "Without the losses" not in markdown(study)["tables"] + html(study)
     runs = [
         RunConfig(
             method=method, dataset="cifar10", memory_per_class=memory, seed=seed, options={"incoming_weight": 0.0}
@@ -219,7 +195,8 @@ def test_methods_without_their_incoming_losses(study: Study, tmp_path: Path) -> 
         ("ccp", 20): True,
         ("ccp", 100): False,
     }
-    section = markdown(ablated).split("## Without the losses on incoming samples")[1].split("\n## ")[0]
+    assert "in 1 of 2 cells" in markdown(ablated)["index"]
+    section = markdown(ablated)["tables"].split("## Without the losses on incoming samples")[1].split("\n## ")[0]
     assert "1 of 2 cells" in section
     assert section.strip().splitlines()[-1] == (
         "| Split CIFAR-10 | 1 | without equation 3 | 35.0 ± 0.0 (+9.7 *) | 30.1 ± 0.0 (+0.0) |"
@@ -235,12 +212,12 @@ def test_end_points_of_the_curves(study: Study) -> None:
     (small, _, large) = study.ends[0].rows["CCP"]
     assert (small.verdict, large.verdict) == ("hole", "not printed")
     assert large.ours == study.records.value(CellKey("separate", "cifar100", "ccp", 1, 100), "accuracy")
-    section = markdown(study).split("## Where the curves end")[1].split("\n## ")[0]
+    section = markdown(study)["figures"].split("## Where the curves end")[1].split("\n## ")[0]
     assert section.count(f"| … | … | {large.ours} |") >= 1
     assert html(study).count("at the end of the stream, one class per task") == 2 * 2
     only_tables = Study(study.records, PARTS[:2], ("separate",), "")
     assert not only_tables.ends
-    assert "Where the curves end" not in markdown(only_tables) + html(only_tables)
+    assert "Where the curves end" not in markdown(only_tables)["figures"] + html(only_tables)
 
 
 @pytest.mark.parametrize("seeds", [0, 1, 2])
@@ -252,13 +229,13 @@ def test_the_number_of_seeds_is_above_the_counts(seeds: int) -> None:
         "In per cent, of one seed",
         "In per cent, mean ± standard deviation (with the number of runs as divisor) over 2 seeds",
     ]
-    text, page = markdown(study), html(study)
-    assert f"\n{words[seeds]}; in brackets" in text.split("| protocol |")[0]
-    assert f"{words[seeds]}. A cell is" in page.split('class="tiles"')[0]
-    for found in (text, page):
+    pages, page = markdown(study), html(study)
+    assert f"\n{words[seeds]}; in brackets" in pages["tables"].split("\n## ")[0]
+    assert f"{words[seeds]}. A cell is" in page.split("</header>")[0]
+    for found in ("".join(pages.values()), page):
         assert ("has no standard deviation" in found) == (seeds == 1)
         assert "In per cent. The paper shows these" in " ".join(found.split())  # there are no curves
-        assert "0 seeds" not in found.split("<script")[0]
+        assert "0 seeds" not in found
 
 
 def test_a_single_run_among_others_is_reported(study: Study) -> None:

@@ -54,10 +54,10 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
         in Path("reproduction/report.html").read_text()
     )
 
-    code, out, err = onebyone("report", "reproduction/runs", "--records", "kept", "--markdown", "docs/found.md")
-    assert (code, out, err) == (0, "4 runs; see: docs/found.md\n", "")
+    code, out, err = onebyone("report", "reproduction/runs", "--records", "kept", "--markdown", "docs/found")
+    assert (code, out, err) == (0, "4 runs; see: docs/found\n", "")
     assert read(Path("kept"), SMALL) == read(Path("reproduction"), SMALL)
-    assert "## Which of the paper's claims hold" in Path("docs/found.md").read_text()
+    assert "## Which of the paper's claims hold" in Path("docs/found/index.md").read_text()
     code, out, err = onebyone("report", "kept", "--out", "page/index.html")
     assert (code, err) == (0, "")
     assert Path("page/index.html").exists()
@@ -115,8 +115,8 @@ def test_the_command_on_the_page_reproduces_it(onebyone: Call, tmp_path: Path) -
     made += [c for c in configs(parts_of("beyond"), ["joint"], 1, ["patch-lda"]) if c.dataset == "cifar10"]
     found = from_results([result(config, 0.5) for config in plan(made, "cpu").values()], parts)
     write(found, tmp_path / "kept", parts)
-    assert onebyone("report", "kept", "--markdown", "found.md")[0] == 0
-    paper, further = Path("found.md").read_text().splitlines()[-2:]
+    assert onebyone("report", "kept", "--markdown", "found")[0] == 0
+    paper, further = Path("found/settings.md").read_text().splitlines()[4:6]
     assert paper == "    onebyone reproduce all --protocol both --seeds 2"
     assert further == "    onebyone reproduce beyond --protocol both --seeds 2 --method patch-lda"
     code, _, err = onebyone("reproduce", "figure1", "--from", "kept")
@@ -150,9 +150,9 @@ def test_a_user_method_is_a_row_of_the_tables(own_method: str, onebyone: Call, m
     assert onebyone(*words, "--method", own_method)[1].count("[1/") == 0  # it is on record
 
     registry.METHODS.entries.pop("means")  # as in another process, which shows the record without the file
-    code, out, err = onebyone("report", "reproduction", "--markdown", "found.md", "--records", "reproduction")
+    code, out, err = onebyone("report", "reproduction", "--markdown", "found", "--records", "reproduction")
     assert (code, err) == (0, "")
-    assert f"| means | {accuracy}" in Path("found.md").read_text()
-    assert "--method FILE.py:means" in Path("found.md").read_text()
+    assert f"| means | {accuracy}" in Path("found/tables.md").read_text()
+    assert "--method FILE.py:means" in Path("found/settings.md").read_text()
     assert read(Path("reproduction"), SMALL).rows == rows  # written again, and nothing is lost
     assert onebyone("reproduce", "table1", "--protocol", "joint", "--from", "reproduction")[0] == 0

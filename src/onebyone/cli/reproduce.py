@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,15 +14,14 @@ from onebyone.cli.options import Address, DataDir, Device, Executor, Jobs, Metho
 from onebyone.cli.output import Answer
 from onebyone.cli.sweep_view import show_progress
 from onebyone.errors import UsageError
-from onebyone.files import atomic_write
 from onebyone.paper import ablation, records
 from onebyone.paper.comparison import PaperTable
 from onebyone.paper.printed import BEYOND, TITLES, Part, rank
 from onebyone.paper.records import CellKey, Records
-from onebyone.paper.report import check_page, markdown, publish
+from onebyone.paper.report import check_folder, check_page, publish, publish_markdown
 from onebyone.paper.reproduce import EVERYTHING, TARGETS, collect, parts_of, protocols_of, reproduce
 from onebyone.paper.study import Study, read_tried
-from onebyone.runs.executors import Failed, executor_named
+from onebyone.runs.executors import executor_named
 from onebyone.runs.results import Record
 from onebyone.runs.table import render
 from onebyone.runs.winners import winners_in
@@ -64,49 +63,58 @@ def reproduce_command(
     own = tuple(name for name in methods or () if ":" in name)
     parts = tuple(replace(part, own=own) for part in parts_of(target, quick))
     protocols = protocols_of(protocol, parts)
-    count = seeds if seeds is not None else 1 if quick else 5
     page = out / "report.html"
     check_page(page)
-    replaced: list[Record] = []
-    failed: dict[str, Failed] = {}
     if from_ is not None:
-        only, other = methods or None, None if device == "auto" else device
-        elsewhere = None if executor == "local" else executor
-        _runs_nothing(
-            seeds=seeds,
-            method=only,
-            winners=winners,
-            device=other,
+        options = {"seeds": seeds, "method": methods or None, "winners": winners, "data-dir": data_dir, "jobs": jobs}
+        changed = {
+            "device": None if device == "auto" else device,
+            "executor": None if executor == "local" else executor,
+        }
+        _runs_nothing(options | changed | {"address": address})
+        return _show(_recorded(from_, parts, target, protocol), parts, protocols, page, from_ / "tried.yaml")
+    count = seeds if seeds is not None else 1 if quick else 5
+    with show_progress() as listener:
+        found, replaced, failed = reproduce(
+            parts,
+            out,
+            protocols=protocols,
+            seeds=count,
+            only=methods or (),
+            winners=winners_in(winners) if winners is not None else (),
             data_dir=data_dir,
+            device=device,
             jobs=jobs,
-            executor=elsewhere,
-            address=address,
+            executor=executor_named(executor, address),
+            listener=listener,
         )
-        found = collect([from_])
-        if not found.of(parts).rows:
-            raise UsageError(f"there is no run of {target} in {from_}; make some: onebyone reproduce {target}")
-        command = _again(found, parts, target, protocol)
-    else:
-        command = _command(target, protocol, count, quick, methods or ()) + (f" --winners {winners}" if winners else "")
-        with show_progress() as listener:
-            found, replaced, failed = reproduce(
-                parts,
-                out,
-                protocols=protocols,
-                seeds=count,
-                only=methods or (),
-                winners=winners_in(winners) if winners is not None else (),
-                data_dir=data_dir,
-                device=device,
-                jobs=jobs,
-                executor=executor_named(executor, address),
-                listener=listener,
-            )
     _report_replaced(replaced)
+    command = _command(target, protocol, count, quick, methods or ()) + (f" --winners {winners}" if winners else "")
+    return _show((found, command), parts, protocols, page, out / "tried.yaml", list(failed))
+
+
+def _recorded(folder: Path, parts: Sequence[Part], target: str, protocol: str) -> tuple[Records, str]:
+    """The records of a folder, and the commands that make them again."""
+    found = collect([folder])
+    if not found.of(parts).rows:
+        raise UsageError(f"there is no run of {target} in {folder}; make some: onebyone reproduce {target}")
+    return found, _again(found, parts, target, protocol)
+
+
+def _show(
+    recorded: tuple[Records, str],
+    parts: Sequence[Part],
+    protocols: Sequence[str],
+    page: Path,
+    tried: Path,
+    failed: Sequence[str] = (),
+) -> Answer:
+    """Write the page of some records, which a command makes again, and answer with their tables."""
+    found, command = recorded
     parts = found.with_own(parts)
-    study = Study(found.of(parts), parts, protocols, command=command, tried=read_tried((from_ or out) / "tried.yaml"))
+    study = Study(found.of(parts), parts, protocols, command=command, tried=read_tried(tried))
     publish(study, page)
-    return _answer(study, page, list(failed))
+    return _answer(study, page, failed)
 
 
 def _answer(study: Study, page: Path, failed: Sequence[str]) -> Answer:
@@ -147,7 +155,7 @@ def report_command(
     folders: Annotated[list[Path], typer.Argument(metavar="FOLDER...", help="With records, or runs anywhere below.")],
     out: Annotated[Path, typer.Option(metavar="FILE", help="The page; figures go beside it.")] = Path("report.html"),
     text: Annotated[
-        Path | None, typer.Option("--markdown", metavar="FILE", help="Write this instead of a page.")
+        Path | None, typer.Option("--markdown", metavar="FOLDER", help="Write Markdown pages there instead.")
     ] = None,
     keep: Annotated[
         Path | None, typer.Option("--records", metavar="FOLDER", help="Also keep all records there.")
@@ -159,6 +167,8 @@ def report_command(
     """
     if text is None:
         check_page(out)
+    else:
+        check_folder(text)
     found = collect(folders)
     if keep is not None:
         added_to = keep.resolve() in [folder.resolve() for folder in folders]  # then nothing should get lost there
@@ -174,17 +184,16 @@ def report_command(
         tried=[entry for folder in folders for entry in read_tried(folder / "tried.yaml")],
         without=ablation.read(folders, parts),
     )
-    if text is not None:
-        with atomic_write(text) as temporary:
-            temporary.write_text(markdown(study), encoding="utf-8")
-    else:
+    if text is None:
         publish(study, out)
+    else:
+        publish_markdown(study, text)
     return Answer({"runs": len(rows), "file": text or out}, f"{len(rows)} runs; see: {text or out}")
 
 
-def _runs_nothing(**options: object) -> None:
+def _runs_nothing(options: Mapping[str, object]) -> None:
     """Refuse options for runs beside --from, which would ignore them."""
-    if given := [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]:
+    if given := [f"--{name}" for name, value in options.items() if value is not None]:
         raise UsageError(f"--from shows what is on record and runs nothing; leave {', '.join(given)} out")
 
 

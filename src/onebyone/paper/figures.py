@@ -31,12 +31,25 @@ STYLES = {
 }
 OWN_STYLES = (("#b3001b", "X"), ("#6b7a00", "d"), ("#00676b", "H"))  # of methods of the user
 DASHED = ("iid", "finetune")
+# Of the methods of a figure, the first four of these are in colour; the others are grey.
+FIRST = ("ccp", "patch-lda", "replay", "er-ace", "er-aml", "supbyol", "er", "iid", "der++")
 Kind = Literal["curve", "points", "level", "paper"]
 
 
 def style(method: str) -> tuple[str, str]:
     """Colour and mark of a method; a method of the user always gets the same."""
     return STYLES.get(method) or OWN_STYLES[crc32(method.encode()) % len(OWN_STYLES)]
+
+
+def bright(methods: Iterable[str], count: int = 4) -> list[str]:
+    """The methods that are in colour in a figure of some methods: those of the user, then the most important.
+
+    >>> bright(["iid", "er", "mir", "supbyol", "ccp"])
+    ['ccp', 'supbyol', 'er', 'iid']
+    """
+    some = set(methods)
+    own = sorted(some - set(STYLES))
+    return [*own, *(name for name in FIRST if name in some)][: max(count, len(own))]
 
 
 @dataclass(frozen=True)

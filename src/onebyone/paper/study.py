@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -90,7 +91,7 @@ class Study:
         cells = (cell for table in self.tables for row in table.rows.values() for cell in row)
         return any(cell.paper and cell.ours and cell.ours.runs == 1 for cell in cells)
 
-    @property
+    @cached_property
     def claims(self) -> list[tuple[Claim, Finding, dict[str, Finding]]]:
         """The claims on these parts, in the paper's own numbers and in ours, by protocol."""
         shown = {part.in_print for part in self.parts}
@@ -102,9 +103,25 @@ class Study:
         ]
 
     @property
+    def central(self) -> list[tuple[Claim, dict[str, Finding]]]:
+        """The claims for which the paper proposes its two methods."""
+        return [(claim, findings) for claim, _, findings in self.claims if claim.central]
+
+    @property
     def holding(self) -> dict[str, int]:
         """The number of claims that hold, by protocol."""
-        return {name: sum(found[name].verdict == "holds" for _, _, found in self.claims) for name in self.protocols}
+        return _holding(self.protocols, [findings for _, _, findings in self.claims])
+
+    @property
+    def headline(self) -> str:
+        """How many claims hold."""
+        return f"Of {len(self.claims)} claims of the paper, {_in_words(self.holding)}."
+
+    @property
+    def second_line(self) -> str:
+        """How many of the claims that matter most hold."""
+        held = _holding(self.protocols, [findings for _, findings in self.central])
+        return f"Of the {len(self.central)} for which it proposes SupBYOL and CCP, {_in_words(held)}:"
 
     @property
     def claims_in_groups(self) -> dict[str, list[Claim]]:
@@ -124,14 +141,14 @@ class Study:
         return groups
 
     @property
-    def misses(self) -> list[tuple[PaperTable, list[Cell], str]]:
-        """The cells that miss, each with what was tried; cells that repeat one run over M are together."""
-        return [
-            (table, cells, self.what_was_tried(table, cells[0]))
-            for table in self.tables
-            for cells in table.distinct
-            if cells[0].verdict == "missed"
-        ]
+    def misses(self) -> dict[str, list[tuple[PaperTable, list[Cell]]]]:
+        """The cells that miss by what was tried; cells that repeat one run over M are together."""
+        found: dict[str, list[tuple[PaperTable, list[Cell]]]] = {}
+        for table in self.tables:
+            for cells in table.distinct:
+                if cells[0].verdict == "missed":
+                    found.setdefault(self.what_was_tried(table, cells[0]), []).append((table, cells))
+        return found
 
     def what_was_tried(self, table: PaperTable, cell: Cell) -> str:
         cell_fields = {
@@ -162,18 +179,13 @@ class Study:
         return list(seen.values())
 
     @cached_property
-    def drawings(self) -> dict[str, dict[str, dict[str, dict[str, list[Drawing]]]]]:
-        """Every figure: by kind, data set, protocol and M, a panel per S."""
-        return {
-            kind: {
-                dataset: {
-                    protocol: figures.drawings(self.records, self.parts, kind, dataset, protocol)
-                    for protocol in self.protocols
-                }
-                for dataset in dict.fromkeys(part.dataset for part in self.parts)
-            }
-            for kind in FIGURES
-        }
+    def figures(self) -> list[tuple[str, str, str, dict[str, list[Drawing]]]]:
+        """Every figure: its kind, data set and protocol, and by M a panel per S."""
+        datasets = dict.fromkeys(part.dataset for part in self.parts)
+        return [
+            (kind, dataset, protocol, figures.drawings(self.records, self.parts, kind, dataset, protocol))
+            for kind, dataset, protocol in product(FIGURES, datasets, self.protocols)
+        ]
 
 
 def read_tried(path: Path) -> list[dict[str, Any]]:
@@ -194,6 +206,21 @@ def read_tried(path: Path) -> list[dict[str, Any]]:
         if "protocol" in entry:
             entry["protocol"] = [OLD_NAMES.get(name, name) for name in _list(entry["protocol"])]
     return entries or []
+
+
+def _holding(protocols: Sequence[str], findings: Sequence[Mapping[str, Finding]]) -> dict[str, int]:
+    return {name: sum(found[name].verdict == "holds" for found in findings) for name in protocols}
+
+
+def _in_words(held: Mapping[str, int]) -> str:
+    """How many claims hold in each protocol.
+
+    >>> _in_words({"separate": 7, "joint": 4})
+    '7 hold with separate passes, as in the paper, and 4 with joint passes'
+    """
+    same = {"separate": ", as in the paper,"}
+    first, *others = (f"{count}{{}} with {name} passes{same.get(name, '')}" for name, count in held.items())
+    return " and ".join([first.format(" hold"), *(other.format("") for other in others)]).rstrip(",")
 
 
 def _list(value: Any) -> list[Any]:
