@@ -13,6 +13,7 @@ import argparse
 import http.client
 import io
 import multiprocessing
+import queue
 import subprocess
 import sys
 import tempfile
@@ -62,7 +63,7 @@ def client(address: str, learn: bool, seed: int, seconds: float, results: Any) -
     results.append((learn, times, refused))
 
 
-def clients(address: str, learners: int, predictors: int, seconds: float, queue: Any) -> None:
+def clients(address: str, learners: int, predictors: int, seconds: float, answers: Any) -> None:
     import threading
 
     results: list[Any] = []
@@ -75,14 +76,21 @@ def clients(address: str, learners: int, predictors: int, seconds: float, queue:
         thread.start()
     for thread in threads:
         thread.join()
-    queue.put(results)
+    answers.put(results)
 
 
-def measure(address: str, learners: int, seconds: float) -> dict[str, float]:
-    queue: Any = multiprocessing.Queue()
-    process = multiprocessing.Process(target=clients, args=(address, learners, PREDICTORS, seconds, queue))
+def measure(address: str, server: int, learners: int, seconds: float) -> tuple[dict[str, float], list[float]]:
+    """Rates and times, and the memory of the process ``server`` at intervals, in MB."""
+    answers: Any = multiprocessing.Queue()
+    process = multiprocessing.Process(target=clients, args=(address, learners, PREDICTORS, seconds, answers))
     process.start()
-    results = queue.get()
+    memory: list[float] = []
+    results = None
+    while results is None:
+        try:
+            results = answers.get(timeout=seconds / 8)
+        except queue.Empty:
+            memory.append(resident(server))
     process.join()
     predicted = np.array([each for learn, times, _ in results if not learn for each in times])
     learnt = np.array([each for learn, times, _ in results if learn for each in times])
@@ -93,7 +101,8 @@ def measure(address: str, learners: int, seconds: float) -> dict[str, float]:
         "learnt per second": len(learnt) / seconds,
         "refused": sum(refused for *_, refused in results),
     }
-    return found | ({"learn p50 ms": 1000 * float(np.quantile(learnt, 0.5))} if len(learnt) else {})
+    found |= {"learn p50 ms": 1000 * float(np.quantile(learnt, 0.5))} if len(learnt) else {}
+    return found, memory
 
 
 def bare(seconds: float) -> float:
@@ -150,12 +159,10 @@ def main() -> None:
         address = server.stdout.readline().split("teach it at ")[1].split()[0]
         try:
             teach(address)
-            alone = measure(address, 0, arguments.seconds)
-            show("predictors alone", alone, rate, resident(server.pid))
-            beside = measure(address, LEARNERS, arguments.seconds / 2)
-            show("beside learners, first half", beside, rate, resident(server.pid))
-            beside = measure(address, LEARNERS, arguments.seconds / 2)
-            show("beside learners, second half", beside, rate, resident(server.pid))
+            alone, memory = measure(address, server.pid, 0, arguments.seconds)
+            show("predictors alone", alone, rate, memory)
+            beside, memory = measure(address, server.pid, LEARNERS, arguments.seconds)
+            show("beside learners", beside, rate, memory)
             print(f"p99 beside learners / alone: {beside['p99 ms'] / alone['p99 ms']:.2f}")
         finally:
             server.terminate()
@@ -163,11 +170,10 @@ def main() -> None:
             server.stdout.close()
 
 
-def show(title: str, found: dict[str, float], rate: float, memory: float) -> None:
+def show(title: str, found: dict[str, float], rate: float, memory: list[float]) -> None:
     values = ", ".join(f"{name} {value:.1f}" for name, value in found.items())
-    print(
-        f"{title}: {values}; {found['predictions per second'] / rate:.2f} of bare predict; {memory:.0f} MB", flush=True
-    )
+    print(f"{title}: {values}; {found['predictions per second'] / rate:.2f} of bare predict")
+    print(f"  memory in MB, at intervals: {' '.join(f'{each:.0f}' for each in memory)}", flush=True)
 
 
 if __name__ == "__main__":

@@ -75,10 +75,11 @@ def wait_for_scene(page: Page, name: str) -> None:
     eventually(page, lambda: shown(page) == name)
 
 
-def record(page: Page, label: str, scene: str, least: int = 6) -> None:
-    """Hold the button of a class while the camera shows a scene, again until there are some samples."""
+def record(page: Page, label: str, scene: str) -> None:
+    """Hold the button of a class while the camera shows a scene, again until there are a few more samples."""
     page.locator(f"li[data-label={label}] .teach").scroll_into_view_if_needed()
-    while (before := counts(page)[label]) < least:
+    enough = counts(page)[label] + 4
+    while (before := counts(page)[label]) < enough:
         wait_for_scene(page, scene)
         page.locator(f"li[data-label={label}] .teach").hover()
         page.mouse.down()

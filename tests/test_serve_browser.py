@@ -70,7 +70,7 @@ def test_teach_with_a_camera(server: Process, width: int, tmp_path: Path) -> Non
             page.fill("#name", name)
             page.press("#name", "Enter")
             page.wait_for_selector(f"li[data-label={name}]")
-        for name, scene in (("cup", "red"), ("pen", "blue")):
+        for name, scene in (("cup", "red"), ("pen", "blue"), ("cup", "red"), ("pen", "blue")):
             record(page, name, scene)
         page.locator("#verdict").scroll_into_view_if_needed()
         for scene, verdict in (("red", "cup"), ("blue", "pen"), ("green", "None of these")):
