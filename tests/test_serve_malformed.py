@@ -152,6 +152,7 @@ def resident(pid: int) -> int:
     return 1024 * int(Path(f"/proc/{pid}/status").read_text().split("VmHWM:")[1].split()[0])
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="memory is read from /proc")  # noqa: PTH110
 def test_bombs_are_refused_within_a_second_and_100_megabytes(tmp_path: Path) -> None:
     process = Process(tmp_path / "state")
