@@ -136,6 +136,27 @@ def test_answers_do_not_wait_for_a_change(tmp_path: Path) -> None:
     service.close()
 
 
+def test_a_server_that_prepares_answers_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    service = Service(tmp_path / "state")
+    empty, started, release = state(service.model), threading.Event(), threading.Event()
+
+    def slow(settings: Any) -> None:
+        started.set()
+        release.wait(60)
+
+    monkeypatch.setattr(service_module, "check_usable", slow)
+    service.prepare()
+    assert started.wait(60)
+    assert service.look(state) == empty
+    first = service.submit(Operation("learn", tuple(Y[:4]), X[:4]))
+    assert not first.done()
+    release.set()
+    assert first.result(60)["learnt"] == 4
+    service.prepare()  # nothing to do any more
+    assert service.waiting == 0
+    service.close()
+
+
 def test_answers_are_those_of_a_classifier_that_was_taught_the_same(tmp_path: Path) -> None:
     service = Service(tmp_path / "state")
     solved(service, learn(service, X, Y)["sequence"])
