@@ -212,8 +212,8 @@ def test_a_connection_that_is_reset_in_an_answer_is_one_sentence() -> None:
             thread.join()
 
 
-def test_the_description_can_be_read_after_everything_else(tmp_path: Path) -> None:
-    """A random file is no model, no image and no JSON; the server goes on."""
+def test_a_random_file_is_refused_everywhere(tmp_path: Path) -> None:
+    """It is no model, no image and no JSON. The server goes on."""
     with running(Service(tmp_path / "state")) as client:
         junk = os.urandom(5000)
         (tmp_path / "junk").write_bytes(junk)

@@ -25,13 +25,13 @@ from onebyone.serve.operations import decode
 from onebyone.serve.server import serve
 from onebyone.serve.service import Service
 from serving import Process, png, state
-from warm_server import MEMORY
 
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="servers are forked, which saves the time of 65 imports"),
 ]
 LEARNERS, PREDICTORS = 4, 16
+MEMORY = "100KB"
 
 
 def sample(seed: int) -> tuple[Any, str]:
@@ -51,7 +51,8 @@ class Forked:
         here, there = FORK.Pipe()
         self.process = FORK.Process(target=serve_and_announce, args=(folder, snapshot_operations, there), daemon=True)
         path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)])
-        with mock.patch.dict(os.environ, PYTHONPATH=path):  # for the process that the first of them starts
+        # For the process from which servers are forked, which the first of them starts.
+        with mock.patch.dict(os.environ, PYTHONPATH=path, WARM_SERVER=MEMORY):
             self.process.start()
         there.close()
         self.address = here.recv()

@@ -82,7 +82,7 @@ def listening(host: str, port: int) -> socket.socket:
     return bound
 
 
-class ImpatientProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+class IdleTimeoutProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """Closes connections that send no request, or only a part of its head, which uvicorn would wait for forever.
 
     Otherwise anyone could take all connections, without a token.
@@ -105,7 +105,7 @@ def configured(app: Any) -> uvicorn.Config:
     """The settings of uvicorn."""
     return uvicorn.Config(
         app,
-        http=ImpatientProtocol,
+        http=IdleTimeoutProtocol,
         log_level="warning",
         access_log=False,
         server_header=False,
