@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -88,6 +89,14 @@ def test_no_link_is_dead(site: Path) -> None:
             if not file.is_file() or (place and file in pages and place not in pages[file].places):
                 dead.append(f"{path.relative_to(site)}: {target}")
     assert not dead
+
+
+def test_the_reference_shows_each_parameter_with_its_own_type(site: Path) -> None:
+    """Some are described together; the docstring's tool would show all of them with the type of the first."""
+    text = re.sub(r"<[^>]+>", "", (site / "reference" / "streams.html").read_text())
+    assert re.search(r"\by\s+\(Tensor\)\s+–", text)
+    assert re.search(r"\bnum_classes\s+\(int\)\s+–", text)
+    assert "Raises:" in text
 
 
 def opened(chromium: Browser, address: str, width: int) -> Page:
