@@ -1,4 +1,4 @@
-"""A random sample of a stream that does not depend on its order."""
+"""A random sample of every class of a stream that does not depend on its order."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ MIX = (-7046029254386353131, -4417276706812531889)  # odd numbers with irregular
 
 
 class KeptSample(nn.Module):
-    """Of all samples so far, the ``capacity`` with the smallest keys. A key is a hash of the sample.
+    """As many samples of each class as ``capacity`` allows: those with the smallest keys. A key is a hash of the sample.
 
-    So which samples are kept depends on the samples alone, not on their order, and two such sets can be merged exactly.
+    First comes the sample with the smallest key of each class, then the second one of each class, and so on. A rare
+    class is represented like the others. Which samples are kept depends on the samples alone, not on their order, and
+    two such sets can be merged exactly: a sample that is dropped would be dropped from any larger set too.
 
     >>> kept = KeptSample(2, 3, torch.int8)
     >>> kept.add(torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 9]], dtype=torch.int8), torch.tensor([0, 1, 1]))
@@ -49,12 +51,14 @@ class KeptSample(nn.Module):
         self.replace(new if weight is None else new.where(weight > 0, EMPTY), values, y)
 
     def replace(self, new: Tensor, values: Tensor, y: Tensor) -> None:
-        """Keep the smallest of the present and the new keys."""
+        """Choose from the present and the new samples. Keys stay in ascending order."""
         every, order = torch.cat([self.keys, new]).sort(stable=True)
-        chosen = order[: len(self.keys)]
-        self.keys.copy_(every[: len(self.keys)])
-        self.values.copy_(torch.cat([self.values, values.to(self.values.dtype)])[chosen])
-        self.labels.copy_(torch.cat([self.labels, y.to(torch.int32)])[chosen])
+        labels = torch.cat([self.labels, y.to(torch.int32)])[order]
+        place = rank_in_class(labels).where(every != EMPTY, len(every))
+        chosen = place.argsort(stable=True)[: len(self.keys)].sort().values
+        self.keys.copy_(every[chosen])
+        self.values.copy_(torch.cat([self.values, values.to(self.values.dtype)])[order[chosen]])
+        self.labels.copy_(labels[chosen])
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
@@ -82,6 +86,17 @@ class KeptSample(nn.Module):
         order = self.keys.argsort(stable=True)
         for tensor in (self.keys, self.values, self.labels):
             tensor.copy_(tensor[order])
+
+
+def rank_in_class(labels: Tensor) -> Tensor:
+    """[n] how many samples before this one are of its class.
+
+    >>> rank_in_class(torch.tensor([3, 0, 3, 3, 0])).tolist()
+    [0, 0, 1, 2, 1]
+    """
+    grouped, order = labels.sort(stable=True)
+    rank = torch.arange(len(labels), device=labels.device) - torch.searchsorted(grouped, grouped)
+    return torch.empty_like(rank).index_copy(0, order, rank)
 
 
 def renewed(last: tuple[Tensor, Tensor] | None, keys: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
