@@ -1,6 +1,6 @@
 """How good and how sure `OnlineClassifier` is: few images per class, a rare class, the middle of a stream.
 
-    python benchmarks/few.py few rare turn unknown --data-dir DIR [--dataset cifar10] [--draws 5] [--test 2000]
+    python benchmarks/few.py few rare turn unknown --data-dir DIR [--dataset cifar10] [--sizes N ...] [--draws 5] [--test 2000]
 
 few      accuracy, mean confidence and calibration error (ECE, 15 bins) for some images per class, beside the nearest
          class mean and 1-NN on the same features and draws, and the accuracy that ``report()`` states
@@ -10,7 +10,7 @@ turn     learning one image and asking for another in turn: rounds per second, a
 unknown  half of the classes known: AUROC of typicality, of the Mahalanobis distance from the nearest class and of the
          largest probability, and the share of known images turned away
 
-Prints tables and, with --out, writes their rows as CSV.
+Test images are a random part of the test set. Prints tables and, with --out, writes their rows as CSV.
 """
 
 from __future__ import annotations
@@ -116,10 +116,10 @@ def few(data: Dataset, test: tuple[Tensor, Tensor], draws: int, sizes: list[int]
             )
 
 
-def rare(data: Dataset, test: tuple[Tensor, Tensor], draws: int) -> Iterator[Row]:
+def rare(data: Dataset, test: tuple[Tensor, Tensor], draws: int, sizes: list[int]) -> Iterator[Row]:
     """The class that is rare is another one in each draw."""
     classes, most = data.spec.num_classes, min(1000, int(torch.bincount(data.train_y).min()))
-    for size in (5, 20, 100):
+    for size in sizes:
         for seed in range(2 * draws):
             counts, label = [most] * classes, seed * classes // (2 * draws)
             counts[label] = size
@@ -181,17 +181,18 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", default=["few", "rare", "turn", "unknown"])
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--dataset", default="cifar10")
-    parser.add_argument("--sizes", type=int, nargs="+", default=[1, 5, 10, 50, 500, 5000])
+    parser.add_argument("--sizes", type=int, nargs="+")
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--test", type=int, default=2000)
     parser.add_argument("--method", default="auto")
     parser.add_argument("--out", type=Path)
     settings = parser.parse_args()
     data = load(settings.dataset, settings.data_dir)
-    test = data.test_x[: settings.test], data.test_y[: settings.test]
+    chosen = torch.randperm(len(data.test_y), generator=torch.Generator().manual_seed(0))[: settings.test]
+    test = data.test_x[chosen], data.test_y[chosen]
     parts = {
-        "few": lambda: few(data, test, settings.draws, settings.sizes, settings.method),
-        "rare": lambda: rare(data, test, settings.draws),
+        "few": lambda: few(data, test, settings.draws, settings.sizes or [1, 5, 10, 50, 500, 5000], settings.method),
+        "rare": lambda: rare(data, test, settings.draws, settings.sizes or [5, 20, 100]),
         "turn": lambda: turn(data),
         "unknown": lambda: unknown(data, test, settings.draws),
     }
