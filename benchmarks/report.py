@@ -11,6 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from onebyone.paper.figures import style
 from onebyone.runs.table import Table, render
 
 ROOT = Path(__file__).parent.parent
@@ -63,7 +64,7 @@ def picture(numbers: dict[str, Any], path: Path) -> None:
     figure = Figure(figsize=(9, 2.6), layout="constrained")
     figure.suptitle("A step of CCP on one H200, in milliseconds", x=0.02, ha="left", fontsize=14, fontweight="bold")
     axes = figure.add_subplot()
-    drawn = axes.barh(list(bars), list(bars.values()), color=["#8d99ae", "#edae49", "#00798c", "#d1495b"])
+    drawn = axes.barh(list(bars), list(bars.values()), color=style("ccp")[0])
     axes.bar_label(drawn, [f"{value:.2g}" for value in bars.values()], padding=4, fontsize=11, fontweight="bold")
     axes.invert_yaxis()
     axes.set_xticks([])

@@ -15,11 +15,14 @@ from torch import Tensor
 
 import onebyone
 from onebyone import memory, streams
+from onebyone.paper.figures import style
 from onebyone.runs import Results, RunConfig, run
 
 HERE = Path(__file__).parent
 DATA = onebyone.load("digits")
 GRAY = "#555555"
+CLASS_COLOURS = {0: "#0072b2", 1: "#d55e00", 4: "#009e73", 6: "#cc79a7"}  # four classes; the others are grey
+ER = style("er")[0]
 SHOWN = (
     ("class-incremental", "one class after another"),
     ("blurry:share=0.3", "a share of the samples arrives in other tasks"),
@@ -56,6 +59,7 @@ def draw_memory(path: Path, per_class: int = 4, moments: tuple[int, ...] = (0, 3
         left, right = rows[moments.index(label)]
         stored = kept.everything()
         strip(left, incoming, 10)
+        left.set_anchor("NW")
         strip(right, stored.x[stored.y.argsort(stable=True)], 20)
         left.set_title(f"while class {label} arrives: a batch of class {label}", loc="left", fontsize=10, color=GRAY)
         counts = stored.y.bincount(minlength=label + 1).tolist()
@@ -90,10 +94,13 @@ def draw_batchnorm(path: Path, seeds: range = range(5)) -> None:
         labels = DATA.test_y[torch.cat(parts)]
         right = float((learner.readout()(features).argmax(1) == labels).float().mean())
         plane = torch.linalg.svd(features - features.mean(0), full_matrices=False).U[:, :2]
-        axes.scatter(*plane.T.numpy(), c=labels.numpy(), cmap="tab10", s=14, linewidths=0)
+        for label in sorted(range(DATA.num_classes), key=CLASS_COLOURS.__contains__):  # those in colour are on top
+            colour, name = CLASS_COLOURS.get(label, "#d4d4d4"), f"class {label}" if label in CLASS_COLOURS else None
+            axes.scatter(*plane[labels == label].T.numpy(), color=colour, label=name, s=22, linewidths=0)
         axes.set_title(f"{title}:\naccuracy of the head {100 * right:.0f} %", loc="left", fontsize=10, color=GRAY)
         axes.set_xticks([])
         axes.set_yticks([])
+    made.legend(*panels[0].get_legend_handles_labels(), loc="outside lower left", ncols=4, frameon=False, fontsize=11)
     draw_passes(panels[2], seeds)
     made.savefig(path, dpi=130)
 
@@ -111,9 +118,8 @@ def draw_passes(axes: Axes, seeds: range) -> None:
         results = Results.from_runs(run(config, data=DATA) for config in configs)
         value = results.summarize("accuracy")
         assert value is not None
-        colour = ("#edae49", "#00798c")[position]
-        axes.bar(position, value.percent.mean, color=colour, width=0.7, alpha=0.35)
-        axes.scatter([position] * len(results), [100 * row.metrics["accuracy"] for row in results], color=colour, s=22)
+        axes.bar(position, value.percent.mean, color=ER, width=0.7, alpha=(0.25, 0.6)[position])
+        axes.scatter([position] * len(results), [100 * row.metrics["accuracy"] for row in results], color=GRAY, s=22)
         axes.text(position, 103, f"{value.percent.mean:.0f}", ha="center", fontsize=12, fontweight="bold")
     axes.set_title(
         f"ER, one class per task, M = 20:\naccuracy, {len(seeds)} seeds", loc="left", fontsize=10, color=GRAY

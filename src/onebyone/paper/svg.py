@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from html import escape
-from itertools import groupby, pairwise
+from itertools import groupby, pairwise, product
 from statistics import fmean
 
 from onebyone.paper.figures import DASHED, Drawing, Heat, Line, Panel, bright, style
@@ -43,6 +43,7 @@ text{fill:currentColor}.axis{fill:var(--soft)}.title{font-size:13px;font-weight:
 .on .band{display:inline;opacity:.16;stroke:none}.heat{fill:var(--heat)}.over{fill:var(--card)}"""
 LIGHT = "--ink:#22252b;--soft:#666b74;--line:#e6e4de;--rest:#b9b8b4;--card:#fff;--heat:#0b5c94"
 Scale = Callable[[float], float]
+Ticks = Sequence[tuple[float, float]]  # places and values
 
 
 def standalone(drawing: Drawing, title: str) -> str:
@@ -83,15 +84,16 @@ def _panel(panel: Panel) -> tuple[str, str]:
         _ticks(max(y for line in panel.lines for y in line.y)),
     )
     bend = math.log if panel.log_x else float
-    x, y = _scale(bend(low), bend(high), LEFT, WIDTH - RIGHT), _scale(0, y_ticks[-1], HEIGHT - BOTTOM, TOP)
-    parts = [_axes(panel, [(x(bend(t)), t) for t in x_ticks], [(y(t), t) for t in y_ticks])]
+    of_points = all(len(line.x) == 1 and line.kind != "level" for line in panel.lines)
+    right = WIDTH - (18 if of_points else RIGHT)  # names are beside points, or to the right of lines
+    x, y = _scale(bend(low), bend(high), LEFT, right), _scale(0, y_ticks[-1], HEIGHT - BOTTOM, TOP)
+    parts = [_axes(panel, [(x(bend(t)), t) for t in x_ticks], [(y(t), t) for t in y_ticks], right)]
     shown = bright(line.method for line in panel.lines)
     groups = {line.method: _line(line, lambda value: x(bend(value)), y) for line in panel.lines if line.kind != "paper"}
     for line in panel.lines:
         if line.kind == "paper":
             hollow = _use(line, x(bend(line.x[0])), y(line.y[0]), "hollow")
             groups[line.method] = groups.get(line.method, "") + hollow
-    of_points = all(len(line.x) == 1 and line.kind != "level" for line in panel.lines)
     names = _beside(panel, shown, lambda value: x(bend(value)), y) if of_points else _at_the_end(panel, y)
     for method in sorted(groups, key=shown.__contains__):  # those in colour are on top
         dashed = " dashed" if method in DASHED else ""
@@ -111,8 +113,8 @@ def _words(panel: Panel, method: str) -> str:
     return f"{TITLES[method]} {', '.join(ours + paper)}"
 
 
-def _axes(panel: Panel, x_ticks: Sequence[tuple[float, float]], y_ticks: Sequence[tuple[float, float]]) -> str:
-    bottom, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+def _axes(panel: Panel, x_ticks: Ticks, y_ticks: Ticks, right: float) -> str:
+    bottom = HEIGHT - BOTTOM
     grid = "".join(f"M{LEFT} {_n(at)}H{right}" for at, _ in y_ticks)
     texts = [f'<text x="{LEFT - 6}" y="{_n(at + 4)}" text-anchor="end">{value:g}</text>' for at, value in y_ticks]
     texts += [f'<text x="{_n(at)}" y="{bottom + 16}" text-anchor="middle">{value:g}</text>' for at, value in x_ticks]
@@ -163,27 +165,25 @@ def _at_the_end(panel: Panel, y: Scale) -> dict[str, str]:
 
 
 def _beside(panel: Panel, first: Sequence[str], x: Scale, y: Scale) -> dict[str, str]:
-    """The names of points beside them, as far as there is room; those of ``first`` are placed first."""
+    """The names of points beside them. Those of ``first`` are placed first; others only where there is room."""
     places = {line.method: (x(line.x[0]), y(line.y[0])) for line in panel.lines if line.kind != "paper"}
     marked = [(x(line.x[0]), y(line.y[0])) for line in panel.lines]
-    taken = [(a - 6, b - 6, a + 6, b + 6) for a, b in marked]
+    taken = [(a - 5, b - 5, a + 5, b + 5) for a, b in marked]
     names = {}
     for method in sorted(places, key=lambda name: name not in first):
-        (a, b), wide = places[method], 6.6 * len(TITLES[method])
-        for left, base, anchor in (
-            (a + 9, b + 4, "start"),
-            (a - 9 - wide, b + 4, "end"),
-            (a - wide / 2, b - 9, "middle"),
-            (a - wide / 2, b + 18, "middle"),
-        ):
-            box = left, base - 10, left + wide, base + 3
-            inside = left > LEFT and box[2] < WIDTH and box[1] > 20 and box[3] < HEIGHT - BOTTOM
-            if inside and not any(_meet(box, other) for other in taken):
-                at = {"start": left, "end": left + wide, "middle": left + wide / 2}[anchor]
-                text = f'<text x="{_n(at)}" y="{_n(base)}" text-anchor="{anchor}">{escape(TITLES[method])}</text>'
-                names[method] = text
-                taken.append(box)
-                break
+        (a, b), wide = places[method], 7.4 * len(TITLES[method])
+        sides = {"start": a + 8, "end": a - 8 - wide, "middle": a - wide / 2}
+        bases = (b + 4, b - 9, b + 18, *((b - 22, b + 31) if method in first else ()))
+        options = [
+            (base, side, (sides[side], base - 10, sides[side] + wide, base + 3)) for base, side in product(bases, sides)
+        ]
+        inside = [o for o in options if o[2][0] > LEFT and o[2][2] < WIDTH and 30 < o[0] < HEIGHT - BOTTOM - 3]
+        free = [o for o in inside if not any(_meet(o[2], other) for other in taken)]
+        for base, side, box in free[:1] or (inside[:1] if method in first else []):
+            at = box[0] + {"start": 0, "middle": wide / 2, "end": wide}[side]
+            place = f'x="{_n(at)}" y="{_n(base)}" text-anchor="{side}"'
+            names[method] = f"<text {place}>{escape(TITLES[method])}</text>"
+            taken.append(box)
     return names
 
 
