@@ -37,6 +37,13 @@ def test_one_failed_comparison_decides_and_a_missing_one_does_not() -> None:
     assert (found.verdict, found.failed, found.missing) == ("fails", claim.comparisons[:1], 1)
 
 
+def test_comparisons_that_hold_by_less_than_two_standard_errors_are_counted() -> None:
+    claim = Claim("", "", "", (one(), Comparison("table1", 1, 50, "accuracy", "ccp", "er")))
+    for lead, close in ((2.9, 2), (3.1, 0)):  # two standard errors are 2.97
+        found = check(claim, lambda c, method, lead=lead: Value(20 + lead * (method == "ccp"), 2.1, 5))
+        assert (found.verdict, found.close) == ("holds", close)
+
+
 def test_claims_compare_only_methods_that_are_run() -> None:
     parts = {part.name: part for part in PARTS}
     for claim in CLAIMS:

@@ -35,10 +35,11 @@ class Comparison:
     deviations: float = 0.0
     errors: float = 0.0
 
-    def holds(self, left: Value, right: Value) -> bool:
+    def holds(self, left: Value, right: Value, more: float = 0.0) -> bool:
+        """Whether it holds, or even with a margin of ``more`` standard errors of the difference in addition."""
         advantage = BETTER[self.metric] * (left.mean - right.mean)
         error = math.hypot(left.standard_error, right.standard_error)
-        return advantage > self.points + self.deviations * max(left.std, right.std) + self.errors * error
+        return advantage > self.points + self.deviations * max(left.std, right.std) + (self.errors + more) * error
 
     def __str__(self) -> str:
         return f"{TITLES[self.left]} and {TITLES[self.right]} at M = {self.memory_per_class} in {self.metric}"
@@ -65,6 +66,7 @@ class Finding:
     total: int
     failed: tuple[Comparison, ...]
     missing: int  # comparisons whose numbers are not measured yet
+    close: int = 0  # comparisons that hold by less than two standard errors
 
     @property
     def verdict(self) -> str:
@@ -78,8 +80,10 @@ class Finding:
 def check(claim: Claim, numbers: Numbers) -> Finding:
     """Check every comparison of a claim. One that fails decides, even if others cannot be made yet."""
     pairs = [(c, numbers(c, c.left), numbers(c, c.right)) for c in claim.comparisons]
-    failed = tuple(c for c, left, right in pairs if left is not None and right is not None and not c.holds(left, right))
-    return Finding(len(pairs), failed, sum(left is None or right is None for _, left, right in pairs))
+    known = [(c, left, right) for c, left, right in pairs if left is not None and right is not None]
+    failed = tuple(c for c, left, right in known if not c.holds(left, right))
+    firm = sum(c.holds(left, right, more=2) for c, left, right in known)
+    return Finding(len(pairs), failed, len(pairs) - len(known), len(known) - len(failed) - firm)
 
 
 def from_paper(comparison: Comparison, method: str) -> Value | None:

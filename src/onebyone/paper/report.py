@@ -75,6 +75,10 @@ TEXTS = {  # in Markdown; the page shows the same
         "incoming samples (equations 1 and 3): it remains if the incoming class has no loss at all, so that it is "
         "not contrasted with the others."
     ),
+    "claims": (
+        "Where the paper names no margin, only means are compared. Of a claim that holds, those comparisons are "
+        "close that hold by less than two standard errors of the difference."
+    ),
     "ends": "The paper shows these curves only as pictures, so there are no numbers to compare with.",
     "beyond": (
         "In a column, `patch-lda` and `hybrid` keep at most the bytes of M images of each class. The others keep "
