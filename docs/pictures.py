@@ -21,7 +21,7 @@ from onebyone.runs import Results, RunConfig, run
 HERE = Path(__file__).parent
 DATA = onebyone.load("digits")
 GRAY = "#555555"
-CLASS_COLOURS = {0: "#0072b2", 1: "#d55e00", 4: "#009e73", 6: "#cc79a7"}  # four classes; the others are grey
+CLASS_COLOURS = {0: "#4477aa", 1: "#ee6677", 4: "#228833", 6: "#ccbb44"}  # of no method; other classes are grey
 ER = style("er")[0]
 SHOWN = (
     ("class-incremental", "one class after another"),
@@ -59,7 +59,8 @@ def draw_memory(path: Path, per_class: int = 4, moments: tuple[int, ...] = (0, 3
         left, right = rows[moments.index(label)]
         stored = kept.everything()
         strip(left, incoming, 10)
-        left.set_anchor("NW")
+        for axes in (left, right):
+            axes.set_anchor("NW")
         strip(right, stored.x[stored.y.argsort(stable=True)], 20)
         left.set_title(f"while class {label} arrives: a batch of class {label}", loc="left", fontsize=10, color=GRAY)
         counts = stored.y.bincount(minlength=label + 1).tolist()
