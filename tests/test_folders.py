@@ -296,9 +296,9 @@ def test_a_file_of_a_camera_that_pillow_cannot_read_names_the_package(
 
 
 def test_classes_that_look_alike_are_named(tmp_path: Path, onebyone: Call) -> None:
-    root = write_images(tmp_path / "photos", count=30, classes=("blue", "green"))
+    root = write_images(tmp_path / "photos", count=60, classes=("blue", "green"))
     for seed, name in enumerate(("same", "equal")):
-        write_images(tmp_path / name, count=30, seed=seed + 5)
+        write_images(tmp_path / name, count=60, seed=seed + 5)
         (tmp_path / name / "red").rename(root / name)
     code, out, err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "1MB", "--json")
     assert code == 0

