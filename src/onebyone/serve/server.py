@@ -88,7 +88,7 @@ class IdleTimeoutProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     Otherwise anyone could take all connections, without a token.
     """
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         self.loop.call_later(IDLE_SECONDS, self._close_unless_used, None)
 
