@@ -64,6 +64,10 @@ def test_spec_and_device(numbered: Dataset) -> None:
     assert numbered.to("cpu").train_x.device.type == "cpu"
 
 
+def test_data_that_are_on_the_device_are_not_copied(numbered: Dataset) -> None:
+    assert numbered.to("cpu") is numbered
+
+
 def test_check_samples() -> None:
     check_samples(torch.zeros(2, 3), "it")
     check_samples(torch.zeros(2, 3, 4, 4, dtype=torch.uint8), "it")

@@ -4,6 +4,8 @@ import gc
 import warnings
 from collections.abc import Callable, Generator
 from dataclasses import replace
+from functools import partial
+from itertools import groupby
 from weakref import ref
 
 import pytest
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 from onebyone import Dataset, create, methods
 from onebyone.engine import Eager, captured, measure_cost, pack, static, torch_settings
+from onebyone.engine.pack import AHEAD, STEPS
 from onebyone.methods import ReplayOptions
 from onebyone.methods.er import ER
 from onebyone.nets import Adapted
@@ -149,6 +152,22 @@ def test_a_pack_alternates_between_runs_and_starts_new_ones() -> None:
     pack({"a": begin("a", 9), "b": begin("b", 2), "c": begin("c", 5)}, 2, ended.__setitem__, pytest.fail)
     assert ended == {"a": 9, "b": 2, "c": 5}
     assert "".join(log) == "aaaa" + "aaaabb" + "acccc" + "c"  # four steps per turn, and one run starts per round
+
+
+def test_on_a_gpu_the_others_queue_steps_before_a_run_is_constructed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    log: list[str] = []
+
+    def count(name: str) -> Generator[None, None, None]:
+        for _ in range(200):
+            log.append(name)
+            yield
+
+    pack({name: partial(count, name) for name in "abc"}, 3, lambda *_: None, pytest.fail)
+    turns = [(name, len(list(steps))) for name, steps in groupby(log)]
+    first, second = [("a", 2 * STEPS + AHEAD), ("b", STEPS)], [("a", STEPS), ("b", STEPS)]
+    assert turns[:7] == [*first, *second, ("a", AHEAD), ("b", AHEAD), ("c", STEPS)]
+    assert sorted(log) == [name for name in "abc" for _ in range(200)]
 
 
 def test_a_failing_run_does_not_affect_the_others() -> None:

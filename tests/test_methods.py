@@ -151,3 +151,17 @@ def test_which_data_the_methods_refuse() -> None:
         *(("hybrid", title) for title in too_small),  # too small for statistics and a network's memory
         ("lda", "a last batch of one, down to one pixel"),  # it does not train an encoder
     }
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if issubclass(method(name).options, Options)])
+def test_bf16_changes_the_encoder_only(few: Dataset, name: str) -> None:
+    """State and gradients stay float32; the loss differs from that of float32, by little."""
+    batch = few.train_x[::6], few.train_y[::6]
+    exact, rounded = (create(name, few.spec, precision=precision) for precision in ("float32", "bf16"))
+    losses = [learner.observe(*batch) for learner in (exact, rounded)]
+    assert losses[0] != losses[1]
+    torch.testing.assert_close(*losses, rtol=0.03, atol=0.01)
+    for key, tensor in rounded.state_dict().items():
+        assert tensor.dtype == exact.state_dict()[key].dtype, key
+    assert all(weight.grad is None or weight.grad.dtype == torch.float32 for weight in rounded.parameters())
+    assert rounded.scores(few.test_x).dtype == exact.scores(few.test_x).dtype

@@ -77,6 +77,12 @@ def test_the_runs_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {arguments[1] for arguments in asked} == {"cifar10"}  # a quick run uses what was tuned for the real one
 
 
+def test_winners_in_bf16_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "winner", lambda *_: {"precision": "bf16"})
+    with pytest.raises(UsageError, match=r"has precision bf16; the paper's tables need float32"):
+        configs(parts_of("table1"), ("joint",), 1)
+
+
 def test_runs_beyond_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compared in the joint protocol only; ER-AML and ER-ACE with one class per task too."""
     monkeypatch.setattr(module, "winner", lambda *_: {})

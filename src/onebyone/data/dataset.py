@@ -160,10 +160,12 @@ class Dataset:
         Returns
         -------
         Dataset
-            With all its tensors on ``device``.
+            With all its tensors on ``device``; this data set if they are there already.
         """
-        x, y = self.train_x.to(device), self.train_y.to(device)
-        return replace(self, train_x=x, train_y=y, test_x=self.test_x.to(device), test_y=self.test_y.to(device))
+        moved = tuple(tensor.to(device) for tensor in self._tensors)
+        if all(new is old for new, old in zip(moved, self._tensors, strict=True)):
+            return self  # its labels are checked already, and a GPU would have to be waited for
+        return replace(self, train_x=moved[0], train_y=moved[1], test_x=moved[2], test_y=moved[3])
 
     def held_out(self, fraction: float = 0.1, seed: int = 0) -> Dataset:
         """The data set for tuning: a random ``fraction`` of each training class becomes the test set.

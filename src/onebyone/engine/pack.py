@@ -14,6 +14,7 @@ T = TypeVar("T")
 Steps = Generator[None, None, T]
 
 WAIT_SECONDS = 0.5  # before a run that could not start is tried again, if no other run is active
+AHEAD = 64  # steps that a GPU is given of each active run before another run is constructed, which takes as long
 STEPS = 4  # per turn; runs start one turn after another, so that they are not all evaluated at the same time
 
 
@@ -33,7 +34,8 @@ def pack(
 
     Each value of ``runs`` starts a run: it returns a generator that yields after every step, and whenever it would only
     wait, and that returns the result. On a GPU a step only queues work on a stream of its own, so the streams of all
-    runs fill the device together. A run that finds no memory, or raises ``NotNow``, waits until another has ended.
+    runs fill the device together. Constructing a run takes a while, so the others first queue more steps than usual:
+    the device does these meanwhile. A run that finds no memory, or raises ``NotNow``, waits until another has ended.
     Results are passed to ``done``, exceptions to ``failed``, and messages for the user to ``say``. ``more`` is asked
     for further runs while there is room, with the number that fits; it returns None once there are no more to come.
 
@@ -49,12 +51,12 @@ def pack(
     """
     known, waiting, live = dict(runs), deque(runs), dict[str, Steps[T]]()
 
-    def turn(name: str) -> None:
+    def turn(name: str, steps: int = STEPS) -> None:
         nonlocal width
         try:
             if name not in live:
                 live[name] = known[name]()
-            for _ in range(STEPS):
+            for _ in range(steps):
                 next(live[name])
         except StopIteration as end:
             del live[name]
@@ -88,4 +90,7 @@ def pack(
         for name in list(live):
             turn(name)
         if waiting and len(live) < width:
+            if torch.cuda.is_initialized():  # a CPU queues nothing: it would only do these steps first
+                for name in list(live):
+                    turn(name, AHEAD)
             turn(waiting.popleft())

@@ -17,6 +17,7 @@ from onebyone.estimator.building import State
 from onebyone.estimator.labels import to_json
 from onebyone.files import atomic_write
 from onebyone.methods import NetworkLearner
+from onebyone.nets import Encoder
 
 
 class AnswerModel(nn.Module):
@@ -29,6 +30,8 @@ class AnswerModel(nn.Module):
             if isinstance(part, NetworkLearner):
                 part.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
                 part.channels_last = False  # a memory format that is faster on this device only
+            if isinstance(part, Encoder):
+                part.precision = "float32"  # which every runtime has
         with torch.no_grad():
             self.readout = learner.readout()  # computes class means from the memory once
             self.typicality = learner.typicality_readout()

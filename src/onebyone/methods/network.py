@@ -24,9 +24,11 @@ class NetworkLearner(Learner[O]):
         super().__init__(options, spec, seed, device)
         with seeded(seed, "weights"):  # drawn on the CPU: the same initial weights on every device
             self.encoder = nets.create(options.encoder, spec.shape)
+            self.encoder.precision = options.precision  # before copies of it are made
             self.build()
         self.to(device)
-        self.channels_last = options.channels_last and torch.device(device).type == "cpu"
+        faster = torch.device(device).type == "cpu" or options.precision == "bf16" or self.encoder.fused
+        self.channels_last = options.channels_last and faster
         if self.channels_last:
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]

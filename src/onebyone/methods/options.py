@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from onebyone.data import Spec
 from onebyone.memory.policies import Policy
-from onebyone.nets import Encoder
+from onebyone.nets import Encoder, Precision
 from onebyone.options import Checked, option
 
 
@@ -21,7 +21,10 @@ class Options(Checked):
         "network: resnet18, conv or mlp; lite0, timm:NAME or onnx:FILE (pretrained); auto: by the shape of the samples",
     )
     augment: bool = option(True, "crop and flip images, incoming and replayed (paper: yes)")
-    channels_last: bool = option(True, "memory layout of convolutions: faster on a CPU; not used on a GPU")
+    channels_last: bool = option(True, "memory layout of convolutions: faster on a CPU, and on a GPU with Triton or bf16")
+    precision: Precision = option(
+        "float32", "numbers that the encoder computes with: float32, or bf16 (faster on a GPU, less exact)"
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

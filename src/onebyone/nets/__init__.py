@@ -3,7 +3,7 @@
 from onebyone.nets import conv, mlp, resnet  # noqa: F401  (importing registers them)
 from onebyone.nets.adapted import Adapted
 from onebyone.nets.creation import TIMM, create, is_pretrained, pretrained, timm_has, timm_model, weights_hash
-from onebyone.nets.encoder import Encoder, encoders, register
+from onebyone.nets.encoder import Encoder, Precision, encoders, register
 from onebyone.nets.heads import CosineHead, cosine, multilayer, unit
 from onebyone.nets.normalization import separate_batches
 from onebyone.nets.patches import LARGEST, Directions, Patches
@@ -17,6 +17,7 @@ __all__ = [
     "Directions",
     "Encoder",
     "Patches",
+    "Precision",
     "Preprocess",
     "cosine",
     "create",

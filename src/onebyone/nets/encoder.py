@@ -3,22 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
+import torch
 from torch import Tensor, nn
 
 from onebyone.registry import Registry
 
+Precision = Literal["float32", "bf16"]
+
 
 class Encoder(nn.Module):
-    """A network that turns samples [n, *shape] into features [n, ``width``]."""
+    """A network that turns samples [n, *shape] into features [n, ``width``].
+
+    With ``precision`` bf16 its convolutions and matrix products, and their gradients, are computed in bf16. Weights,
+    their gradients and the features are float32 in either case.
+    """
 
     width: int
+    precision: Precision = "float32"
+    fused: ClassVar[bool] = False  # whether it has kernels for channels-last images on a GPU
     one_pass: ClassVar[bool] = False  # whether only this library's BatchNorm depends on the other samples of a batch
 
-    def __call__(self, x: Tensor) -> Tensor:  # nn.Module types its call as Any
-        features: Tensor = super().__call__(x)
-        return features
+    def __call__(self, x: Tensor) -> Tensor:
+        features: Tensor
+        if self.precision == "float32":
+            features = super().__call__(x)
+            return features
+        # Without the cache of converted weights: each is converted once per pass, and a captured step must not share
+        # tensors with another.
+        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=False):
+            features = super().__call__(x)
+        return features.float()
 
 
 Builder = Callable[[tuple[int, ...]], Encoder]

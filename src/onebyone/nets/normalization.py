@@ -33,6 +33,19 @@ def separate_batches(sizes: Sequence[int]) -> Iterator[None]:
         _sizes.reset(token)
 
 
+def current_parts(count: int) -> int:
+    """Into how many batches of equal size ``count`` samples are divided; 0 if their sizes differ.
+
+    >>> with separate_batches([2, 2]):
+    ...     current_parts(4)
+    2
+    """
+    sizes = _sizes.get()
+    if len(sizes) < 2:
+        return 1
+    return len(sizes) if set(sizes) == {count // len(sizes)} else 0
+
+
 class _Lone(_BatchNorm):
     """A single value per channel is scaled by the running statistics and does not update them.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onebyone.nets import kernels
 from onebyone.nets.encoder import Encoder, register
+from onebyone.nets.fused import conv_norm
 from onebyone.nets.normalization import LoneBatchNorm2d
 
 
@@ -23,8 +24,9 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), LoneBatchNorm2d(outputs))
 
     def forward(self, x: Tensor) -> Tensor:
-        out = F.relu(self.norm1(self.conv1(x)), inplace=True)
-        return F.relu(self.norm2(self.conv2(out)) + self.shortcut(x), inplace=True)
+        out = conv_norm(self.conv1, self.norm1, x)
+        shortcut = conv_norm(*self.shortcut, x, relu=False) if len(self.shortcut) else x
+        return conv_norm(self.conv2, self.norm2, out, shortcut)
 
 
 @register("resnet18")
@@ -37,6 +39,7 @@ class ResNet18(Encoder):
     """
 
     one_pass = True
+    fused = kernels.AVAILABLE
 
     def __init__(self, shape: tuple[int, ...], filters: int = 20) -> None:
         super().__init__()
@@ -54,5 +57,6 @@ class ResNet18(Encoder):
         self.blocks = nn.Sequential(*blocks)
 
     def forward(self, x: Tensor) -> Tensor:
-        features: Tensor = self.blocks(self.stem(x))
+        conv, norm, _ = self.stem
+        features: Tensor = self.blocks(conv_norm(conv, norm, x))
         return features.mean((2, 3))

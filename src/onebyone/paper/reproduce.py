@@ -9,7 +9,7 @@ from typing import Any
 
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
-from onebyone.methods import find
+from onebyone.methods import Options, find
 from onebyone.paper import records
 from onebyone.paper.printed import FURTHER, PARTS, Part, bare_name, quick
 from onebyone.paper.records import Records
@@ -102,6 +102,8 @@ def _options(
 ) -> dict[str, Any]:
     takes_passes = "passes" in _own_options(name)
     tuned = winner(bare_name(name), dataset, classes_per_task, winners)
+    if (precision := tuned.get("precision", Options.precision)) != Options.precision:
+        raise UsageError(f"the winner of {name} has precision {precision}; the paper's tables need {Options.precision}")
     if takes_passes:
         return tuned | {"passes": protocol}
     return tuned  # without a memory, both protocols are the same run

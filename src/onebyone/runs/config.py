@@ -11,7 +11,7 @@ from typing import Any
 
 from onebyone.engine import choose_device
 from onebyone.errors import UsageError
-from onebyone.methods import BudgetOptions, ReplayOptions, find
+from onebyone.methods import BudgetOptions, Options, ReplayOptions, find
 from onebyone.options import Checked, option, parse
 from onebyone.streams import Order, in_full
 
@@ -87,9 +87,11 @@ class RunConfig(Checked):
     def resolved(self, device: str, data: str) -> dict[str, Any]:
         """The configuration as it is recorded: every option with its value, the device type and the data in use.
 
-        The default stream of the method is left out, because runs from before there were other streams lack it.
+        The default stream of the method is left out, because runs from before there were other streams lack it. So is
+        the default precision.
         """
         found = asdict(self.in_full(device)) | {"data": data}
+        found["options"] = recorded(found["options"])
         if found["stream"] == AUTO:
             del found["stream"]
         if not issubclass(find(self.method).options, ReplayOptions | BudgetOptions):
@@ -103,6 +105,15 @@ class RunConfig(Checked):
         'er-digits-s1-m20-seed3-...'
         """
         return folder_name(self.resolved(choose_device(self.device).type, data=""))
+
+
+def recorded(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options as they are recorded: without the default precision, because runs from before there was another lack it.
+
+    >>> recorded({"augment": True, "precision": "float32"}), recorded({"precision": "bf16"})
+    ({'augment': True}, {'precision': 'bf16'})
+    """
+    return {name: value for name, value in options.items() if (name, value) != ("precision", Options.precision)}
 
 
 def absolute(method: str) -> str:

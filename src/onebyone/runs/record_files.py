@@ -17,7 +17,7 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.files import atomic_write
 from onebyone.methods import methods
-from onebyone.runs.config import short_hash
+from onebyone.runs.config import recorded, short_hash
 from onebyone.runs.results import Record
 
 SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
@@ -65,7 +65,7 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     options = default_options(config["method"]) | dict(config["options"])
     options.pop("memory_per_class", None)
     left_out = ("seed", "memory_per_class", "device", "data", "prequential")
-    return {name: value for name, value in config.items() if name not in left_out} | {"options": options}
+    return {name: value for name, value in config.items() if name not in left_out} | {"options": recorded(options)}
 
 
 def environment(record: Record) -> dict[str, str]:

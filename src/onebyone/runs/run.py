@@ -50,7 +50,8 @@ class Run:
         entry = find(config.method)
         self.config = config.resolved(device.type, data.fingerprint)
         self.data = data.to(device)
-        labels = data.train_y.cpu()  # on the CPU: many small reads from a GPU would delay other runs on it
+        # On the CPU: many small reads from a GPU would delay other runs on it.
+        labels, test_labels = data.train_y.cpu(), data.test_y.cpu()
         stream = streams.create(
             config.full_stream(),
             labels,
@@ -62,11 +63,9 @@ class Run:
         )
         self.first_task = stream.first_arrivals(labels)
         self.stream = stream.to(device)
-        self.test_counts = torch.bincount(data.test_y, minlength=data.num_classes).tolist()
+        self.test_counts = torch.bincount(test_labels, minlength=data.num_classes).tolist()
         last = len(self.stream.tasks) - 1
-        arrives_in = torch.tensor([self.first_task.get(label, last) for label in range(data.num_classes)])[
-            data.test_y.cpu()
-        ]
+        arrives_in = torch.tensor([self.first_task.get(label, last) for label in range(data.num_classes)])[test_labels]
         # Test samples in the order in which their classes arrive, and how many have arrived after each task.
         self.test_order = arrives_in.argsort(stable=True).to(device)
         self.arrived = torch.bincount(arrives_in, minlength=last + 1).cumsum(0).tolist()

@@ -52,7 +52,7 @@ def choices(options: type[Checked]) -> dict[str, tuple[Any, ...]]:
 
     >>> from onebyone.methods import Options
     >>> choices(Options)
-    {'augment': (True, False), 'channels_last': (True, False)}
+    {'augment': (True, False), 'channels_last': (True, False), 'precision': ('float32', 'bf16')}
     """
     hints = {item.name: get_type_hints(options)[item.name] for item in fields(options)}
     literals = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Literal}
@@ -65,7 +65,7 @@ def combinations(options: type[Checked]) -> Iterator[dict[str, Any]]:
 
     >>> from onebyone.methods import Options
     >>> len(list(combinations(Options)))
-    4
+    8
     """
     found = choices(options)
     return (dict(zip(found, values, strict=True)) for values in product(*found.values()))
