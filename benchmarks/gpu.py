@@ -21,6 +21,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 from onebyone import Dataset, create, methods
 from onebyone.data import CropFlip
@@ -92,6 +94,79 @@ def single(data: Dataset) -> None:
         {"eager": eager, "captured": captured},
         f"CCP, one run: eager {eager:.1f} ms a step, captured {captured:.2f}: {eager / captured:.1f} times faster",
     )
+
+
+WAYS: dict[str, dict[str, Any]] = {  # of computing a step: without Triton's kernels, with them, and in bf16
+    "before": {"channels_last": False},
+    "float32": {},
+    "bf16": {"precision": "bf16"},
+}
+
+
+def compared(data: Dataset, rounds: int = 4) -> None:
+    """A step in a pack of 16 in three ways, measured in turn, so that what disturbs one disturbs all."""
+    for name, passes in product(("ccp", "er"), ("joint", "separate")):
+        packed = {way: engines(data, 16, Captured, name, passes=passes, **options) for way, options in WAYS.items()}
+        taken: dict[str, list[float]] = {way: [] for way in WAYS}
+        for _, way in product(range(rounds), WAYS):
+            taken[way].append(milliseconds(packed[way], 50, rounds=1))
+        for way, values in taken.items():
+            low, middle, high = min(values), median(values), max(values)
+            text = f"{name}, {passes}, {way}: {middle:.3f} ms a step and run ({low:.3f} to {high:.3f})"
+            say(f"compared {name} {passes} {way}", {"median": middle, "least": low, "most": high}, text)
+
+
+def same_in_a_pack(data: Dataset, steps: int = 300) -> None:
+    """Whether a run alone and the same run in a pack of 16 have the same bits in all of their state."""
+    batches = torch.randperm(50_000, device=device, generator=torch.Generator(device).manual_seed(2)).split(10)[:steps]
+    for name, passes, way in product(("ccp", "er"), ("joint", "separate"), ("float32", "bf16")):
+        states = []
+        for width in (1, 16):
+            packed = engines(data, width, Captured, name, passes=passes, **WAYS[way])
+            for index, each in product(batches, packed):
+                each.step(index)
+            torch.cuda.synchronize()
+            states.append(packed[0].learner.state_dict())
+        same = all(torch.equal(tensor, states[1][key]) for key, tensor in states[0].items())
+        what = f"{name} {passes} {way}"
+        say(f"bits {what}", same, f"{what}: alone as in a pack, bit for bit: {same}")
+
+
+KINDS = {  # of kernels, by a part of their names; the first that fits
+    "weight gradients": ("wgrad", "weight_gradient"),
+    "input gradients": ("dgrad", "input_gradient"),
+    "BatchNorm": ("bn_", "batch_norm", "normalize", "gradient_sums"),
+    "conversions": ("nchw", "nhwc"),
+    "convolutions": ("convolve", "fprop", "conv"),
+    "matrix products": ("gemm", "cutlass"),
+    "reductions": ("reduce",),
+    "elementwise": ("elementwise",),
+}
+
+
+def profiles(data: Dataset, steps: int = 5) -> None:
+    """GPU time of the kernels of one step of CCP with a joint pass, alone."""
+    index = torch.arange(10, device=device)
+    for way, options in WAYS.items():
+        (one,) = engines(data, 1, Captured, passes="joint", **options)
+        one.step(index)
+        torch.cuda.synchronize()
+        with profile(activities=[ProfilerActivity.CUDA]) as found:
+            for _ in range(steps):
+                one.step(index)
+            torch.cuda.synchronize()
+        kinds: dict[str, list[float]] = {}
+        for event in found.events():
+            if event.device_type == DeviceType.CUDA:
+                name = event.name.lower()
+                kind = next((kind for kind, parts in KINDS.items() if any(part in name for part in parts)), "other")
+                entry = kinds.setdefault(kind, [0.0, 0.0])
+                entry[0] += 1 / steps
+                entry[1] += event.device_time / steps
+        total = [sum(entry[n] for entry in kinds.values()) for n in range(2)]
+        text = ", ".join(f"{kind} {count:.0f} / {time:.0f}" for kind, (count, time) in kinds.items())
+        text = f"{way}: {total[0]:.0f} kernels, {total[1]:.0f} us: {text}"
+        say(f"profile {way}", {kind: [round(n, 1) for n in entry] for kind, entry in kinds.items()}, text)
 
 
 def packs(data: Dataset) -> None:
@@ -189,8 +264,13 @@ def tenth_of_the_tables(data: Dataset) -> None:
     )
 
 
+SECTIONS = (
+    single, packs, compared, profiles, same_in_a_pack, sixteen_runs, same_as_eager, tenth_of_the_tables,
+)  # fmt: skip
+
+
 def main() -> None:
-    sections = {f.__name__: f for f in (single, packs, sixteen_runs, same_as_eager, tenth_of_the_tables)}
+    sections = {f.__name__: f for f in SECTIONS}
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("sections", nargs="*", metavar="SECTION", help=f"by default all: {', '.join(sections)}")
     parser.add_argument("--out", type=Path)

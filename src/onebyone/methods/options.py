@@ -21,7 +21,9 @@ class Options(Checked):
         "network: resnet18, conv or mlp; lite0, timm:NAME or onnx:FILE (pretrained); auto: by the shape of the samples",
     )
     augment: bool = option(True, "crop and flip images, incoming and replayed (paper: yes)")
-    channels_last: bool = option(True, "memory layout of convolutions: faster on a CPU, and on a GPU with Triton or bf16")
+    channels_last: bool = option(
+        True, "memory layout of convolutions: faster on a CPU, and on a GPU for resnet18 (by Triton) and for bf16"
+    )
     precision: Precision = option(
         "float32", "numbers that the encoder computes with: float32, or bf16 (faster on a GPU, less exact)"
     )
