@@ -14,6 +14,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from copy import deepcopy
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -24,11 +25,12 @@ from torch import Tensor
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile
 
-from onebyone import Dataset, create, methods
+from onebyone import Dataset, create, methods, nets
 from onebyone.data import CropFlip
 from onebyone.engine import Captured, Eager, choose_device, more_queues, pack
 from onebyone.evaluation import Result
 from onebyone.methods import Options, method
+from onebyone.nets import separate_batches
 from onebyone.paper.printed import MORE_CLASSES
 from onebyone.runs import Listener, RunConfig
 from onebyone.runs.run import steps_in_folder, stop_signal
@@ -201,6 +203,29 @@ def same_as_eager(data: Dataset, steps: int = 200) -> None:
     torch.backends.cudnn.allow_tf32 = True
 
 
+def same_as_pytorch(data: Dataset) -> None:
+    """The ResNet by Triton's kernels without TF32, against PyTorch in float64: features, gradients and statistics."""
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
+    torch.manual_seed(0)
+    network = nets.create("resnet18", data.spec.shape).to(device, memory_format=torch.channels_last)
+    x = (data.train_x[:20] * (2 / 255) - 1).contiguous(memory_format=torch.channels_last)
+    weight = torch.randn(20, network.width, device=device)
+    for sizes in ([], [10, 10]):
+        found = []
+        for dtype in (torch.float64, torch.float32):  # PyTorch computes float64, and the kernels float32
+            own = deepcopy(network).to(dtype)
+            with separate_batches(sizes):
+                features = own(x.to(dtype))
+            (features * weight.to(dtype)).sum().backward()
+            tensors = {"features": features, **{name: value.grad for name, value in own.named_parameters()}}
+            found.append(tensors | {name: value for name, value in own.named_buffers() if "running" in name})
+        errors = {name: float((found[1][name] - exact).norm() / exact.norm()) for name, exact in found[0].items()}
+        worst = max(errors, key=lambda name: errors[name])
+        text = f"parts {sizes}: errors against float64 up to {errors[worst]:.1e} ({worst}); features {errors['features']:.1e}"
+        say(f"error {len(sizes) or 1}", errors[worst], text)
+    torch.backends.cudnn.allow_tf32 = True
+
+
 def with_a_network() -> list[str]:
     return [name for name in methods() if issubclass(method(name).options, Options)]
 
@@ -265,7 +290,8 @@ def tenth_of_the_tables(data: Dataset) -> None:
 
 
 SECTIONS = (
-    single, packs, compared, profiles, same_in_a_pack, sixteen_runs, same_as_eager, tenth_of_the_tables,
+    single, packs, compared, profiles, same_in_a_pack, same_as_pytorch, sixteen_runs, same_as_eager,
+    tenth_of_the_tables,
 )  # fmt: skip
 
 
