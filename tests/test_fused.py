@@ -63,10 +63,12 @@ def test_kernels_that_cannot_be_compiled_are_told_once(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(fused, "by_kernels", fail)
     fused.kernels_work.cache_clear()
+    before = torch.get_rng_state()
     with pytest.warns(UserWarning, match=r"cannot be used \(no compiler\); steps on cpu") as told:
         found = [fused.kernels_work(torch.device("cpu")) for _ in range(2)]
     assert found == [False, False]
     assert len(told) == 1
+    assert torch.equal(torch.get_rng_state(), before)  # no global random number was drawn
     fused.kernels_work.cache_clear()
 
 

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.utils import skip_init
 
 from onebyone.nets import kernels
 from onebyone.nets.normalization import LoneBatchNorm2d, current_parts
@@ -65,10 +66,17 @@ def by_kernels(
 
 @cache
 def kernels_work(device: torch.device) -> bool:
-    """Whether the kernels can be compiled for this device; a machine may lack the compiler that Triton needs."""
-    conv = nn.Conv2d(16, 16, 3, padding=1, bias=False).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    """Whether the kernels work on this device: one may lack the shared memory, or its machine a compiler for Triton.
+
+    Tried forward and backward, with the largest tiles.
+    """
+    conv = skip_init(nn.Conv2d, 40, 40, 3, padding=1, bias=False, device=device)  # initial weights would be random
+    nn.init.zeros_(conv.weight)
+    conv.to(memory_format=torch.channels_last)
+    x = torch.zeros(2, 40, 32, 32, device=device)
     try:
-        by_kernels(conv, LoneBatchNorm2d(16).to(device), torch.zeros(2, 16, 4, 4, device=device), None, True, 1)
+        with torch.enable_grad(), torch.autocast(device.type, enabled=False):
+            by_kernels(conv, LoneBatchNorm2d(40).to(device), x.requires_grad_(), None, True, 1).sum().backward()
     except Exception as error:  # of Triton or the compiler
         reason = str(error).strip().split("\n")[0]
         warnings.warn(f"Triton's kernels cannot be used ({reason}); steps on {device} take longer", stacklevel=2)
@@ -115,7 +123,7 @@ class ConvNorm(torch.autograd.Function):
         return of_x, of_weight, of_scale, of_shift, of_residual, *(None,) * 5
 
 
-# The kernels with their tiles, whose sizes were measured on an H200 with 16 runs at once (benchmarks/gpu_tiles.py).
+# The kernels and their tiles. Sizes were measured on an H200 with 16 runs at once: see results/benchmarks/engine.txt.
 
 
 def power_of_two(number: int) -> int:
