@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from collections.abc import Callable
@@ -302,12 +301,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     settings = parser.parse_args()
     data = random_cifar()
-    say(
-        "device",
-        torch.cuda.get_device_name(),
-        f"{torch.cuda.get_device_name()}, torch {torch.__version__}, "
-        f"{os.environ['CUDA_DEVICE_MAX_CONNECTIONS']} connections",
-    )
+    name = torch.cuda.get_device_name()
+    say("device", name, f"{name}, torch {torch.__version__}")
     for name in settings.sections or sections:
         sections[name](data)
         torch.cuda.empty_cache()
