@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from itertools import product
 from pathlib import Path
+from statistics import fmean, stdev
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -92,6 +93,22 @@ Kernels of one step of CCP with a joint pass, alone: their number / GPU time in 
 """
 
 
+def precision(numbers: dict[str, Any]) -> str:
+    """Accuracies in float32 and in bf16."""
+    found: dict[str, list[float]] = numbers["accuracy"]
+    rows = [
+        [name, f"{fmean(values):.1f}", f"{stdev(values):.1f}", ", ".join(f"{value:.1f}" for value in values)]
+        for name, values in found.items()
+    ]
+    return f"""### Accuracy in bf16
+
+CIFAR-10, one class at a time, M = 100, joint pass, tuned options: final accuracy in per cent
+(`benchmarks/precision.py`). `precision=bf16` is not used for the paper's tables.
+
+{render(Table("", [""], {"": ["mean", "standard deviation", "seeds 0 to 4"]}, rows), "markdown")}
+"""
+
+
 def picture(numbers: dict[str, Any], path: Path) -> None:
     bars = {
         "eager PyTorch": numbers["single"]["eager"],
@@ -123,6 +140,7 @@ def main() -> None:
         "`benchmarks/` fill.\n",
         gpu(numbers),
         ways(numbers),
+        precision(read("precision")),
         lines("What was tried", "engine", "To make a step in a pack cheaper."),
         lines("What the library costs on a CPU", "step", "`benchmarks/step.py`, 2 cores."),
         lines("Against Avalanche 0.6.0 on a CPU", "avalanche", "`benchmarks/against_avalanche.py`, 2 cores."),
