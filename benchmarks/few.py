@@ -1,6 +1,6 @@
 """How good and how sure `OnlineClassifier` is: few images per class, a rare class, the middle of a stream.
 
-    python benchmarks/few.py few rare turn unknown --data-dir DIR [--dataset cifar10] [--sizes N ...] [--draws 5] [--test 2000]
+    python benchmarks/few.py few rare turn unknown --data-dir DIR [--dataset cifar10] [--sizes N ...] [--draws 5]
 
 few      accuracy, mean confidence and calibration error (ECE, 15 bins) for some images per class, beside the nearest
          class mean and 1-NN on the same features and draws, and the accuracy that ``report()`` states

@@ -8,7 +8,8 @@ from torch import Tensor
 from onebyone.memory import KeptSample
 from onebyone.memory.sample import keys
 from onebyone.methods.discriminant import Discriminant
-from onebyone.methods.ridge import Ridge, best_ridge, identity
+from onebyone.methods.ridge import Ridge, best_ridge, identity, thin_root
+from onebyone.methods.temperature import ANY_FEATURES, fitted_temperature
 from onebyone.methods.typicality import ratio_is_better
 
 
@@ -89,11 +90,70 @@ def test_leave_one_out_is_that_of_statistics_without_the_sample() -> None:
         torch.testing.assert_close(found.distances.centre[index], expected, rtol=1e-6, atol=1e-6)
 
 
+def test_division_by_the_distance_keeps_the_order_of_classes_and_is_the_same_for_left_out_samples() -> None:
+    x, y = samples(60)
+    plain, divided = (Discriminant(*statistics(x, y), 12, by_distance=by_distance) for by_distance in (False, True))
+    z = x * divided.scale
+
+    def relative(rest: Tensor) -> Tensor:
+        away = (z - z[rest].mean(0)).square().sum(1)
+        return (away / away[rest].mean()).sqrt()
+
+    expected = plain.scores(x) / relative(torch.ones(60, dtype=torch.bool))[:, None]
+    torch.testing.assert_close(divided.scores(x), expected)
+    assert torch.equal(divided.scores(x).argsort(1), plain.scores(x).argsort(1))
+    found, before = (answer.leave_out(x, y, torch.arange(60)) for answer in (divided, plain))
+    for index in range(60):
+        distance = relative(torch.arange(60) != index)[index]
+        torch.testing.assert_close(found.relative[index], distance)
+        torch.testing.assert_close(found.scores[index], before.scores[index] / distance)
+    torch.testing.assert_close(found.distances, before.distances)
+    assert divided.scores(x.mean(0, keepdim=True)).isfinite().all()
+
+
+def test_the_factorisation_of_few_samples_gives_the_same_solution() -> None:
+    weights, means, scatter = statistics(*samples(40, 300))
+    thin = thin_root(scatter, 35)
+    assert thin is not None
+    torch.testing.assert_close(thin.T @ thin, scatter, rtol=0, atol=1e-10 * float(scatter.diagonal().max()))
+    few, full = (Ridge.of(weights, means, scatter, 0.3, root) for root in (thin, None))
+    torch.testing.assert_close(few.solved, full.solved, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(few.inverse(), full.inverse(), rtol=1e-9, atol=1e-12)
+    assert few.trace == pytest.approx(full.trace, rel=1e-9)
+    assert thin_root(scatter, 30) is None
+
+
+def test_a_new_class_may_come_with_an_update() -> None:
+    x, y = samples(120)
+    first = (y != 2) & (torch.arange(120) < 100)
+    places = torch.tensor([0, 1, 3, 4])
+    answer = Discriminant(*statistics(x[first], torch.searchsorted(places, y[first])), 12)
+    answer.make_room(places, 5)
+    weights, means, scatter = statistics(x, y)
+    before = statistics(x[first], torch.searchsorted(places, y[first]))[2]
+    values, vectors = torch.linalg.eigh(scatter - before)
+    answer.update((vectors * values.clamp(min=0).sqrt()).T, weights, means)
+    regular = scatter * answer.scale[:, None] * answer.scale + answer.ridge.ridge * torch.eye(12)
+    expected = means * answer.scale @ torch.linalg.inv(regular)
+    torch.testing.assert_close(answer.ridge.solved, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 3.1])
+def test_the_temperature_of_the_largest_likelihood_is_found_between_grid_points(temperature: float) -> None:
+    x, y = samples(2000)
+    answer = Discriminant(*statistics(x, y), 12)
+    generator = torch.Generator().manual_seed(1)
+    scores = 4 * torch.randn(20_000, 5, generator=generator, dtype=torch.float64)
+    labels = torch.multinomial((scores / temperature).softmax(1), 1, generator=generator)[:, 0]
+    found = fitted_temperature(answer.ridge, answer.mixing, scores, labels, ANY_FEATURES)
+    assert found == pytest.approx(temperature, rel=0.04)  # neighbouring grid points differ by 18 %
+
+
 def test_distances_are_those_from_the_nearest_class_and_from_the_mean_of_all() -> None:
     x, y = samples(200)
     answer = Discriminant(*statistics(x, y), 12)
     z = x[:20] * answer.scale
-    inverse = answer.ridge.scale * torch.linalg.inv(answer.ridge.root @ answer.ridge.root.T)
+    inverse = answer.ridge.scale * answer.ridge.inverse()
     means = [*answer.used, (x * answer.scale).mean(0)]
     expected = torch.stack([torch.einsum("ni,ij,nj->n", z - m, inverse, z - m) for m in means])
     found = answer.distances(x[:20])
@@ -126,7 +186,7 @@ def test_an_update_is_a_solution_with_the_same_ridge() -> None:
     answer.update(rows, weights, means)
     means, scatter = means * answer.scale, scatter * answer.scale[:, None] * answer.scale
     regular = scatter + answer.ridge.ridge * torch.eye(12)
-    torch.testing.assert_close(answer.inverse, torch.linalg.inv(regular), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(answer.inverse.matrix(), torch.linalg.inv(regular), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(answer.ridge.solved, means @ torch.linalg.inv(regular), rtol=1e-5, atol=1e-6)
     assert answer.ridge.trace == pytest.approx(float(torch.linalg.inv(regular).trace()), rel=1e-5)
     kept = answer.leave_out(x[:30], y[:30], torch.arange(30))
@@ -175,10 +235,21 @@ def test_kept_samples_depend_on_the_samples_alone() -> None:
         assert torch.equal(sets[1].state_dict()[name], tensor)
         assert torch.equal(merged.state_dict()[name], tensor)
     assert len(merged) == 40
+    assert torch.bincount(merged.labels).tolist() == [10, 10, 10, 10]
     merged.remove(sets[0].values[:5], sets[0].labels[:5])
     assert len(merged) == 35
     merged.forget_class(1)
     assert not (merged.labels[merged.used()] == 1).any()
+
+
+def test_a_rare_class_is_kept_like_the_others() -> None:
+    x = torch.arange(1000)[:, None].to(torch.int16) * torch.ones(3, dtype=torch.int16)
+    y = (torch.arange(1000) % 250 == 7).long() + 2 * (torch.arange(1000) % 2)
+    kept = KeptSample(30, 3, torch.int16)
+    for part in torch.arange(1000).split(64):
+        kept.add(x[part], y[part])
+    assert torch.bincount(kept.labels).tolist() == [13, 0, 13, 4]
+    assert torch.equal(kept.keys, kept.keys.sort().values)
 
 
 def test_keys_look_random() -> None:

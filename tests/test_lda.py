@@ -155,7 +155,9 @@ def test_forgetting_is_as_if_never_learnt(digits: Dataset) -> None:
     clf, never = classifier().partial_fit(x, y), classifier().partial_fit(x[50:], y[50:])
     for part in torch.arange(50).split(7):  # in other batches than they were learnt in
         clf.forget(x[part], y[part])
-    np.testing.assert_allclose(clf.predict_proba(x), never.predict_proba(x), atol=1e-6)
+    np.testing.assert_allclose(clf.decision_function(x), never.decision_function(x), rtol=1e-6, atol=1e-6)
+    # Of the few kept samples that determine the temperature, the forgotten ones are not replaced.
+    np.testing.assert_allclose(clf.predict_proba(x), never.predict_proba(x), atol=0.02)
     kept, expected = (learner_of(each).get_buffer("kept.keys") for each in (clf, never))
     assert set(kept.tolist()) <= {*expected.tolist(), 2**62}
     clf.rename({0: 1}).forget_class(2)

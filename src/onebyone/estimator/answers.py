@@ -181,9 +181,9 @@ class AnsweringClassifier(StatefulClassifier):
     def report(self) -> Report:
         """Estimate how good the classifier is now, without a test set.
 
-        Statistics predict some of the samples that they learnt as if these had been left out. Other methods remember
-        the last 256 predictions of samples that they had not learnt yet; predictions of the first samples of a class
-        are not among them.
+        Statistics predict some of the samples that they learnt as if these had been left out, about as many of each
+        class: the accuracy is that of equally frequent classes. Other methods remember the last 256 predictions of
+        samples that they had not learnt yet; predictions of the first samples of a class are not among them.
 
         Returns
         -------

@@ -13,11 +13,12 @@ MIX = (-7046029254386353131, -4417276706812531889)  # odd numbers with irregular
 
 
 class KeptSample(nn.Module):
-    """As many samples of each class as ``capacity`` allows: those with the smallest keys. A key is a hash of the sample.
+    """As many samples of each class as ``capacity`` allows: those with the smallest keys.
 
-    First comes the sample with the smallest key of each class, then the second one of each class, and so on. A rare
-    class is represented like the others. Which samples are kept depends on the samples alone, not on their order, and
-    two such sets can be merged exactly: a sample that is dropped would be dropped from any larger set too.
+    A key is a hash of the sample. First comes the sample with the smallest key of each class, then the second one of
+    each class, and so on. So a rare class is represented like the others. Which samples are kept depends on the
+    samples alone, not on their order, and two such sets can be merged exactly: a sample that is dropped would be
+    dropped from any larger set too.
 
     >>> kept = KeptSample(2, 3, torch.int8)
     >>> kept.add(torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 9]], dtype=torch.int8), torch.tensor([0, 1, 1]))

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from onebyone.memory.sample import renewed
+from onebyone.methods.inverse import Inverse
 from onebyone.methods.ridge import Ridge, best_ridge, feature_scale, shrunk_means
 from onebyone.methods.typicality import Distances
 
@@ -26,6 +27,14 @@ class Omitted(NamedTuple):
     y: Tensor  # [k]
     distances: Distances
     relative: Tensor  # [k] the distance by which the scores were divided, or 1
+
+
+class Kept(NamedTuple):
+    """Kept samples, for the next call."""
+
+    keys: Tensor  # [k]
+    x: Tensor  # [k, d]
+    forms: Tensor  # [k] of each sample and itself, the product with the inverse between
 
 
 class Discriminant:
@@ -78,15 +87,21 @@ class Discriminant:
         self.by_distance = by_distance
         self.within = float(scatter.diagonal()[: self.count].sum())  # sum of squared distances from class means
         self.total = total  # weight of all samples at the last complete solution
-        self._inverse: Tensor | None = None
-        self._kept: tuple[Tensor, Tensor] | None = None  # keys of kept samples, and these samples times the inverse
+        self._inverse: Inverse | None = None
+        self._kept: Kept | None = None
         self.finish()
 
     @property
-    def inverse(self) -> Tensor:
+    def inverse(self) -> Inverse:
         if self._inverse is None:
-            self._inverse = torch.cholesky_inverse(self.ridge.root)
+            self._inverse = Inverse(self.ridge.inverse())
         return self._inverse
+
+    def make_room(self, places: Tensor, classes: int) -> None:
+        """Make the present classes those at ``places`` [C] of more classes, the others without samples."""
+        ridge = self.ridge
+        wide = ridge.means.new_zeros(classes, self.count)
+        ridge.means, ridge.solved = (wide.index_copy(0, places, values) for values in (ridge.means, ridge.solved))
 
     def finish(self) -> None:
         """Shrink the class means, and compute weights and offsets of the scores."""
@@ -103,27 +118,27 @@ class Discriminant:
 
     @torch.no_grad()
     def update(self, rows: Tensor, weights: Tensor, means: Tensor) -> None:
-        """Continue with more samples of the same classes; ``rows`` [n, d] transposed times ``rows`` is the new scatter.
+        """Continue with more samples; ``rows`` [n, d] transposed times ``rows`` is the new scatter.
 
         This is exact, except that scale, strength and ridge stay those of the last complete solution.
         """
         inverse, ridge = self.inverse, self.ridge
         for row in rows[:, : self.count] * self.scale:
-            solved = inverse @ row
-            divisor = 1 + float(row @ solved)
+            solved, divisor = inverse.add(row)
             self.within += float(row @ row)
-            inverse.addr_(solved, solved, alpha=-1 / divisor)
             ridge.trace -= float(solved @ solved) / divisor
-            for known in [ridge.solved] if self._kept is None else [ridge.solved, self._kept[1]]:
-                known.addr_(known @ row, solved, alpha=-1 / divisor)  # inverse of before, times row, is solved
+            # The inverse of before, times the row, is ``solved``.
+            ridge.solved.addr_(ridge.solved @ row, solved, alpha=-1 / divisor)
+            if self._kept is not None:
+                self._kept.forms.sub_((self._kept.x @ solved).square_(), alpha=1 / divisor)
         moved = means[:, : self.count] * self.scale - ridge.means
         changed = moved.any(1).nonzero()[:, 0]
-        if len(rows) == 1:  # the mean moves along the row, for which the product with the new inverse is known
+        if len(rows) == 1 and rows.any():  # the mean moves along the row, whose product with the new inverse is known
             along = rows[0, : self.count] * self.scale
             steps = (moved[changed] @ along / (along @ along).clamp(min=1e-300))[:, None]
             ridge.solved[changed] += steps * solved / divisor
         else:
-            ridge.solved[changed] += moved[changed] @ inverse
+            ridge.solved[changed] += inverse.times(moved[changed])
         ridge.means, ridge.weights = ridge.means + moved, weights
         ridge.freedom = max(float(weights.sum()) - len(weights), 0.0)
         self.finish()
@@ -143,7 +158,7 @@ class Discriminant:
     def distances(self, features: Tensor) -> Distances:
         """Of samples [n, d]."""
         x = features[:, : self.count].double() * self.scale
-        own = self.ridge.scale * ((x @ self.inverse) * x).sum(1)
+        own = self.ridge.scale * (self.inverse.times(x) * x).sum(1)
         centre = own + self.ridge.scale * (self.centre - 2 * x) @ self.centre_solved
         return Distances(own - 2 * self.linear_scores(features).amax(1), centre, self.ridge.noise)
 
@@ -151,44 +166,49 @@ class Discriminant:
         """Answers for learnt samples [k, d] of classes [k], as if each had not been learnt.
 
         Without a sample x of a class with weight n and mean m, the difference r = x - m is taken from the scatter
-        n / (n - 1) times, and the mean becomes m - r / (n - 1). All products with the changed inverse follow from those
-        with the present one. A sample that is alone in its class is not among the answers. ``keys`` [k], in ascending
-        order, tell which samples are the same as in the last call.
+        n / (n - 1) times, and the mean becomes m - r / (n - 1). All products with the changed inverse follow from
+        those of x, r and class means with the present one. A sample that is alone in its class is not among the
+        answers. ``keys`` [k], in ascending order, tell which samples are the same as in the last call.
         """
-        x = features[:, : self.count].double() * self.scale
-        solved = self.solve_kept(x, keys)
-        known = self.ridge.weights[y] >= 2
-        x, y, solved = x[known], y[known], solved[known]
-        rest = self.ridge.weights[y, None] - 1
-        change = solved - self.ridge.solved[y]  # the inverse times r
-        own, along = (x * change).sum(1, keepdim=True), ((x - self.ridge.means[y]) * change).sum(1, keepdim=True)
+        kept = self._kept = self.with_forms(features[:, : self.count].double() * self.scale, keys)
+        ridge = self.ridge
+        known = ridge.weights[y] >= 2
+        x, y, own = kept.x[known], y[known], kept.forms[known, None]
+        rest, total = ridge.weights[y, None] - 1, ridge.weights.sum()
+        gram, share = ridge.means @ ridge.solved.T, ridge.weights / total
+        on_measured = x @ ridge.solved.T  # products of x and the measured means, with the inverse between
+        on_own_mean = on_measured.gather(1, y[:, None])
+        change = own - on_own_mean  # of x and r
+        along = change - on_own_mean + gram.diagonal()[y, None]  # of r and r
         ratio = (rest + 1) / rest
         gain = ratio / (1 - ratio * along).clamp(min=1e-6)
         moved = self.mixing.T[y] / rest  # [k, C] how far each class mean in use moves, in units of -r
-        change_on_means = change @ self.used.T
-        on_means = change_on_means - moved * along
-        products = solved @ self.used.T - moved * own + gain * on_means * own
-        squares = self.squares - 2 * moved * change_on_means + moved.square() * along + gain * on_means.square()
-        scale = max(self.ridge.scale - 1, 1e-9)
+        on_used = on_measured @ self.mixing.T
+        change_on_used = on_used - (gram @ self.mixing.T)[y]  # of r and the means in use
+        on_means = change_on_used - moved * along
+        products = on_used - moved * change + gain * on_means * change
+        squares = self.squares - 2 * moved * change_on_used + moved.square() * along + gain * on_means.square()
+        scale = max(ridge.scale - 1, 1e-9)
         scores = scale * (products - squares / 2)
-        itself = scale * ((x * solved).sum(1) + gain[:, 0] * own[:, 0].square())
-        away, total = x - self.centre, self.ridge.weights.sum()
-        on_away = (away * change).sum(1)
-        centre = (away * (solved - self.centre_solved)).sum(1) + gain[:, 0] * on_away.square()
+        itself = scale * (own + gain * change.square())[:, 0]
+        on_centre = on_measured @ share
+        on_away = change[:, 0] - on_centre + (gram @ share)[y]  # of r and the difference from the centre
+        centre = own[:, 0] - 2 * on_centre + share @ gram @ share + gain[:, 0] * on_away.square()
         centre = scale * centre * (total / (total - 1)).square()
-        distances = Distances(itself - 2 * scores.amax(1), centre, self.ridge.noise)
+        distances = Distances(itself - 2 * scores.amax(1), centre, ridge.noise)
         if not self.by_distance:
             return Omitted(scores, y, distances, torch.ones_like(centre))
-        squares, ratio = away.square().sum(1), total / (total - 1)
-        usual = (self.spread - ratio * squares).clamp(min=0) / (total - 1)
-        relative = relative_distance(ratio.square() * squares, usual)
+        away = (x - self.centre).square().sum(1)
+        growth = total / (total - 1)
+        usual = (self.spread - growth * away).clamp(min=0) / (total - 1)
+        relative = relative_distance(growth.square() * away, usual)
         return Omitted(scores / relative[:, None], y, distances, relative)
 
-    def solve_kept(self, x: Tensor, keys: Tensor) -> Tensor:
-        """[k, d] x times the inverse; samples of the last call are not computed again."""
-        solved = renewed(self._kept, keys, lambda new: x[new] @ self.inverse)
-        self._kept = keys.clone(), solved
-        return solved
+    def with_forms(self, x: Tensor, keys: Tensor) -> Kept:
+        """Kept samples [k, d] with their products; those of the last call are not computed again."""
+        last = None if self._kept is None else (self._kept.keys, self._kept.forms)
+        forms = renewed(last, keys, lambda new: (self.inverse.times(x[new]) * x[new]).sum(1))
+        return Kept(keys.clone(), x, forms)
 
 
 def relative_distance(squares: Tensor, usual: Tensor | float) -> Tensor:

@@ -28,7 +28,6 @@ MEGABYTE = 1_000_000
 KEPT_SHARE = 0.03  # of the budget, for the samples that calibrate answers
 MOST_KEPT = 256
 MOST_PENDING = 100  # samples by which a solution is updated; with more it is computed again
-GROWTH = 1.5  # of the weight of all samples, after which a solution is computed again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +53,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
     with equal priors, shrunk class means, and a shrinkage of the covariance that the statistics choose
     (:class:`~onebyone.methods.discriminant.Discriminant`).
 
-    All statistics are sums, so they can be merged, and samples can be removed. About 3 % of the budget holds a random
-    sample of the stream. At any time, each of these is scored as if it had not been learnt, which gives an honest
+    All statistics are sums, so they can be merged, and samples can be removed. About 3 % of the budget holds random
+    samples of every class. At any time, each of these is scored as if it had not been learnt, which gives an honest
     estimate of the accuracy, and the temperature that turns scores into probabilities.
 
     There is no loss: ``observe`` returns zero. Larger batches give the same statistics, faster.
@@ -328,15 +327,13 @@ class PatchLDA(Learner[PatchLDAOptions]):
             return last
         known = weights.nonzero()[:, 0]
         weights, means = weights[known], self.moments.means()[known]
-        if last and torch.equal(known, last.known) and float(weights.sum()) <= GROWTH * last.discriminant.total:
-            last.discriminant.update(torch.cat(last.pending), weights, means)
+        if last and last.can_continue(known, weights):
+            last.update(known, weights, means)
             self._solution = Solution(last.discriminant, known, self, last)
             return self._solution
         always = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else self.moments.width
-        scatter = self.moments.scatter()
-        answer = Discriminant(
-            weights, means, scatter, always, self.options.shrinkage, self.gain, by_distance=self.reads_patches
-        )
+        settings = self.options.shrinkage, self.gain, self.reads_patches
+        answer = Discriminant(weights, means, self.moments.scatter(), always, *settings)
         self._solution = Solution(answer, known, self)
         return self._solution
 

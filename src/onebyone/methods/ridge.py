@@ -20,6 +20,8 @@ START, STEP = 0.1, 10**0.5  # of the search for the strength
 STRONGEST = 1000.0
 PROBES = 32  # random vectors that estimate a trace
 UNEVEN = 0.2  # share of the features that hold the variance, below which features are standardised
+THIN = 1 / 8  # degrees of freedom per feature, below which the factorisation of the scatter is that of few samples
+ROUNDING = 1e-14  # of the scatter, relative to its trace
 LEAST_VARIANCE = 1e-4  # of class means, relative to samples
 
 
@@ -32,25 +34,39 @@ class Ridge:
     strength: float  # c
     ridge: float  # r
     freedom: float  # f
-    root: Tensor  # Cholesky factor of W + r I
+    root: Tensor  # Cholesky factor of W + r I; or, with few samples, [k, d] R so that its inverse is (I - R^T R) / r
     solved: Tensor  # [C, d] means times the inverse of W + r I
     trace: float  # of that inverse
 
     @classmethod
-    def of(cls, weights: Tensor, means: Tensor, scatter: Tensor, strength: float) -> Self:
+    def of(cls, weights: Tensor, means: Tensor, scatter: Tensor, strength: float, thin: Tensor | None = None) -> Self:
+        """``thin`` is what :func:`thin_root` returns for the scatter, if that is faster."""
         d = means.shape[1]
         freedom = max(float(weights.sum()) - len(weights), 0.0)
         variance = float(scatter.trace()) / d / freedom if freedom else 0.0
         ridge = strength * d * (variance if variance > 0 else 1.0)
-        regular = scatter.clone()
-        regular.diagonal().add_(ridge)
-        root, failed = torch.linalg.cholesky_ex(regular)
-        if failed:
-            raise UsageError("the covariance of the samples has no inverse; raise shrinkage or leave it out")
-        solved = torch.cholesky_solve(means.T, root).T.contiguous()
-        probes = probe_vectors(d).to(root)
-        trace = float((torch.cholesky_solve(probes, root) * probes).sum() / probes.shape[1])
+        probes = probe_vectors(d).to(scatter).T
+        if thin is not None:
+            inner = thin @ thin.T
+            inner.diagonal().add_(ridge)
+            root = torch.linalg.solve_triangular(torch.linalg.cholesky(inner), thin, upper=False)
+            solved, answers = (torch.addmm(x, x @ root.T, root, alpha=-1) / ridge for x in (means, probes))
+        else:
+            regular = scatter.clone()
+            regular.diagonal().add_(ridge)
+            root, failed = torch.linalg.cholesky_ex(regular)
+            if failed:
+                raise UsageError("the covariance of the samples has no inverse; raise shrinkage or leave it out")
+            solved, answers = (torch.cholesky_solve(x.T, root).T.contiguous() for x in (means, probes))
+        trace = float((answers * probes).sum() / len(probes))
         return cls(weights, means, strength, ridge, freedom, root, solved, trace)
+
+    def inverse(self) -> Tensor:
+        """[d, d] of W + r I."""
+        if len(self.root) == self.root.shape[1]:
+            return torch.cholesky_inverse(self.root)
+        whole = torch.eye(self.root.shape[1]).to(self.root)
+        return whole.addmm_(self.root.T, self.root, alpha=-1).div_(self.ridge)
 
     @property
     def scale(self) -> float:
@@ -111,18 +127,36 @@ def best_ridge(weights: Tensor, means: Tensor, scatter: Tensor) -> Ridge:
     """
     freedom = max(float(weights.sum()) - len(weights), 1.0)
     weakest = START * min(1.0, means.shape[1] / freedom)
-    start = best = Ridge.of(weights, means, scatter, START)
+    thin = thin_root(scatter, int(freedom)) if freedom <= THIN * means.shape[1] else None
+    start = best = Ridge.of(weights, means, scatter, START, thin)
     if not best.freedom or len(weights) == 1:
         return best
     for factor in (STEP, 1 / STEP):
         while 0.999 * weakest < best.strength * factor < STRONGEST:
-            other = Ridge.of(weights, means, scatter, best.strength * factor)
+            other = Ridge.of(weights, means, scatter, best.strength * factor, thin)
             if not other.separation > best.separation:
                 break
             best = other
         if best is not start:
             break
     return best
+
+
+def thin_root(scatter: Tensor, rank: int) -> Tensor | None:
+    """[k, d] rows whose transpose times themselves is the scatter of few samples; None if it has a higher rank.
+
+    This is a Cholesky factorisation with pivots, which ends when nothing is left.
+    """
+    rows, left = scatter.new_zeros(rank, len(scatter)), scatter.diagonal().clone()
+    total = float(left.sum())
+    for step in range(rank):
+        pivot = int(left.argmax())
+        value = float(left[pivot])
+        if value <= ROUNDING * total:
+            return rows[:step]
+        rows[step] = (scatter[pivot] - rows[:step, pivot] @ rows[:step]) / math.sqrt(value)
+        left -= rows[step].square()
+    return rows if float(left.max()) <= 1e3 * ROUNDING * total else None
 
 
 def feature_scale(weights: Tensor, means: Tensor, scatter: Tensor) -> Tensor:

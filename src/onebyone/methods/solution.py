@@ -21,6 +21,7 @@ from onebyone.methods.typicality import ratio_is_better
 if TYPE_CHECKING:
     from onebyone.methods.patch_lda import PatchLDA
 
+GROWTH = 1.5  # of the weight of all samples, after which a solution is computed again
 ROW, LARGE = 1024, 100_000  # numbers per row of a checksum, and bytes beyond which rows are summed first
 
 
@@ -31,7 +32,7 @@ class Solution:
         self, discriminant: Discriminant, known: Tensor, learner: PatchLDA, last: Solution | None = None
     ) -> None:
         self.discriminant, self.known = discriminant, known
-        self.key = learner.state_key()
+        self.key = learner.state_key() if last is None else last.key
         self.pending: list[Tensor] = []  # rows whose products are the growth of the scatter
         kept = learner.kept
         used = int(kept.used().sum())
@@ -42,6 +43,21 @@ class Solution:
 
     def samples(self) -> int:
         return sum(len(rows) for rows in self.pending)
+
+    def can_continue(self, known: Tensor, weights: Tensor) -> bool:
+        """Whether the discriminant can be updated to these classes with these weights, from those that it has.
+
+        It cannot before it knows how samples of a class differ, and should not when there are many more samples.
+        """
+        answer = self.discriminant
+        few_more = float(weights.sum()) <= GROWTH * answer.total
+        return few_more and answer.ridge.freedom > 0 and bool(torch.isin(self.known, known).all())
+
+    def update(self, known: Tensor, weights: Tensor, means: Tensor) -> None:
+        """Update the discriminant by the samples that came since; some of them may be the first of their class."""
+        if len(known) > len(self.known):
+            self.discriminant.make_room(torch.searchsorted(known, self.known), len(known))
+        self.discriminant.update(torch.cat(self.pending), weights, means)
 
     @cached_property
     def features(self) -> Tensor:
@@ -77,7 +93,8 @@ class Solution:
         """As :meth:`Learner.typicality_readout` returns it."""
         answer, as_ratio = copy(self.discriminant), self.as_ratio
         # Computed now, and not when the function is traced. A file holds tensors that are contiguous and no views.
-        answer._inverse, answer.scale = answer.inverse.contiguous(), answer.scale.clone()
+        answer.inverse.matrix()
+        answer.scale = answer.scale.clone()
         return lambda features, scores: answer.distances(features).typicality(as_ratio)
 
 
