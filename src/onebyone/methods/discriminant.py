@@ -112,7 +112,8 @@ class Discriminant:
         share = ridge.weights / ridge.weights.sum()
         self.centre, self.centre_solved = share @ ridge.means, share @ ridge.solved
         between = (ridge.weights[:, None] * (ridge.means - self.centre).square()).sum()
-        self.spread = self.within + float(between)  # sum of squared distances of all samples from their mean
+        self.spread = self.within + between  # sum of squared distances of all samples from their mean
+        self.usual = self.spread / ridge.weights.sum()
         self.linear = (ridge.scale * used_solved * self.scale).T.contiguous()  # [d, C]
         self.offsets = -ridge.scale * self.squares / 2
 
@@ -149,7 +150,7 @@ class Discriminant:
         if not self.by_distance:
             return scores
         squares = (features[:, : self.count].double() * self.scale - self.centre).square().sum(1)
-        return scores / relative_distance(squares, self.spread / float(self.ridge.weights.sum()))[:, None]
+        return scores / relative_distance(squares, self.usual)[:, None]
 
     def linear_scores(self, features: Tensor) -> Tensor:
         """[n, d] -> [n, C] scores that are not divided by a distance."""
@@ -211,7 +212,6 @@ class Discriminant:
         return Kept(keys.clone(), x, forms)
 
 
-def relative_distance(squares: Tensor, usual: Tensor | float) -> Tensor:
+def relative_distance(squares: Tensor, usual: Tensor) -> Tensor:
     """[n] the square root of the ratio of squared distances [n] to the usual one, but not nearly 0."""
-    usual = torch.as_tensor(usual).to(squares)
     return (squares / usual.where(usual > 0, 1)).sqrt().where(usual > 0, 1).clamp(min=NEAREST)
