@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 from pathlib import Path
@@ -201,24 +202,22 @@ def alike(state: State, scores: Tensor, y: Tensor) -> list[Alike]:
     them are by chance. Classes count as alike if the 95 % interval of their share begins below a half and ends below
     ``APART``. Fewer than about 6 predictions of either class are no evidence.
     """
-    slots = [slot for slot in state.columns if slot < scores.shape[1]]
-    scores, classes = scores.double(), torch.tensor(slots)
+    present = y.bincount(minlength=scores.shape[1]).tolist()
+    slots = [slot for slot in state.columns if slot < len(present) and present[slot] > ENOUGH / 4]
+    scores, classes = scores.double(), torch.tensor(slots, dtype=torch.int64)
     own = scores.gather(1, y[:, None])
     wins = ((own > scores).double() + 0.5 * (own == scores).double())[:, classes]
     members = (y[:, None] == classes).double()  # [n, classes]
     counts = members.sum(0)
-    shares = (members.T @ wins) / counts.clamp(min=1)[:, None]  # [a, b]: of class a, against class b
+    shares = (members.T @ wins) / counts[:, None]  # [a, b]: of class a, against class b
     label_of = {slot: label for label, slot in state.slots.items()}
     found = []
-    for first, second in torch.combinations(torch.arange(len(slots))).tolist():
-        smaller, larger = sorted((float(counts[first]), float(counts[second])))
+    for first, second in itertools.combinations(range(len(slots)), 2):
         # Predictions of equally many samples of both classes whose mean would have the same variance.
-        effective = 4 * smaller * larger / max(1.0, smaller + larger)
-        if effective < ENOUGH:
-            continue
+        effective = 4 / float(1 / counts[first] + 1 / counts[second])
         accuracy = float(shares[first, second] + shares[second, first]) / 2
         low, high = wilson(accuracy * effective, effective)
-        if low <= 0.5 and high < APART:
+        if effective >= ENOUGH and low <= 0.5 and high < APART:
             found.append(Alike(label_of[slots[first]], label_of[slots[second]], accuracy))
     return sorted(found, key=lambda each: each.accuracy)[:PAIRS]
 
