@@ -34,15 +34,6 @@ class FlatLDA(LDA):
         super().build()
 
 
-def test_contract_with_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry.METHODS, "entries", registry.methods())
-    registry.register("flat-lda", LDAOptions)(FlatLDA)
-    found = list(checks("flat-lda"))
-    assert len(found) > 10
-    for _, check in found:
-        check()
-
-
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks([OnlineClassifier(encoder=nn.Identity(), freeze_encoder=True, memory="200KB")])
 def test_scikit_learn_checks_with_an_encoder(
@@ -69,11 +60,11 @@ class SmallLite0LDA(LDA):
         super().build()
 
 
-@pytest.mark.slow
-def test_contract_with_the_network_of_lite0(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("learner", [FlatLDA, pytest.param(SmallLite0LDA, marks=pytest.mark.slow)])
+def test_contract_with_an_encoder(learner: type[LDA], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry.METHODS, "entries", registry.methods())
-    registry.register("lite0-lda", LDAOptions)(SmallLite0LDA)
-    found = list(checks("lite0-lda"))
+    registry.register("encoded", LDAOptions)(learner)
+    found = list(checks("encoded"))
     assert len(found) > 10
     for _, check in found:
         check()
