@@ -12,15 +12,15 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits, load_sample_images
-from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
-from torch import Tensor, nn
+from sklearn.utils.estimator_checks import parametrize_with_checks
+from torch import nn
 
 from classifiers import bits
-from onebyone import OnlineClassifier, UsageError, nets
+from onebyone import OnlineClassifier, UsageError
 from onebyone.estimator.folders import find_images, learn_files
 from onebyone.methods import registry
 from onebyone.methods.lda import LDA, LDAOptions
-from onebyone.nets import Adapted, Preprocess, lite0
+from onebyone.nets import Adapted, lite0
 from onebyone.testing import checks
 from test_examples import check_output
 
@@ -42,55 +42,13 @@ def test_scikit_learn_checks_with_an_encoder(
     check(estimator)
 
 
-class AsImages(nn.Module):
-    """Any samples as colour images of 8 x 8 pixels."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return nn.functional.adaptive_avg_pool1d(x.flatten(1)[:, None].tanh(), 192).unflatten(2, (3, 8, 8))[:, 0]
-
-
-def small_lite0() -> nn.Module:
-    """The network of `lite0` with its weights, on images of 32 pixels, which takes a hundredth of the time."""
-    return nn.Sequential(AsImages(), Preprocess(32, [127 / 255] * 3, [128 / 255] * 3), lite0.Lite0().network)
-
-
-class SmallLite0LDA(LDA):
-    def build(self) -> None:
-        self.options = replace(self.options, encoder=Adapted(small_lite0(), self.spec.shape, frozen=True))
-        super().build()
-
-
-@pytest.mark.parametrize("learner", [FlatLDA, pytest.param(SmallLite0LDA, marks=pytest.mark.slow)])
-def test_contract_with_an_encoder(learner: type[LDA], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_contract_with_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry.METHODS, "entries", registry.methods())
-    registry.register("encoded", LDAOptions)(learner)
-    found = list(checks("encoded"))
+    registry.register("flat-lda", LDAOptions)(FlatLDA)
+    found = list(checks("flat-lda"))
     assert len(found) > 10
     for _, check in found:
         check()
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
-def test_scikit_learn_checks_with_the_network_of_lite0() -> None:
-    encoder = small_lite0()
-    before = nets.weights_hash(encoder)
-    different = "joblib's hash of this module differs from that of its deep copy"
-    check_estimator(
-        OnlineClassifier(encoder=encoder, freeze_encoder=True, memory="20MB"),
-        expected_failed_checks={"check_estimators_overwrite_params": different},
-    )
-    assert nets.weights_hash(encoder) == before
-
-
-def test_samples_unlike_all_others_are_unknown_with_a_module() -> None:
-    digits = load_digits()
-    encoder = nn.Sequential(nn.Flatten(), nn.Linear(64, 40), nn.ReLU())
-    clf = OnlineClassifier(encoder=encoder, freeze_encoder=True, memory="200KB")
-    clf.partial_fit(digits.images.astype(np.float32), digits.target)
-    noise = np.random.default_rng(0).uniform(0, 16, (50, 8, 8)).astype(np.float32)
-    assert (clf.predict(noise, unknown=-1) == -1).mean() > 0.9
-    assert (clf.predict(digits.images.astype(np.float32), unknown=-1) == -1).mean() < 0.1
 
 
 def write_photographs(root: Path) -> int:
