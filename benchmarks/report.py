@@ -6,7 +6,6 @@ python benchmarks/report.py
 from __future__ import annotations
 
 import json
-from itertools import product
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -18,7 +17,6 @@ from onebyone.runs.table import Table, render
 
 ROOT = Path(__file__).parent.parent
 NUMBERS = ROOT / "results" / "benchmarks"
-ROUNDS = 4  # of gpu.py's ``compared``
 
 
 def read(name: str) -> dict[str, Any]:
@@ -42,6 +40,7 @@ def gpu(numbers: dict[str, Any]) -> str:
     return f"""## On a GPU
 
 {numbers["device"]}, CCP, CIFAR-10 shapes, 10 + 10 images; milliseconds for a step of one run (`benchmarks/gpu.py`).
+Measured before the ResNet had kernels of its own; for these see "What was tried".
 
 {render(Table("", [""], {"": ["separate passes", "joint pass"]}, rows), "markdown")}
 
@@ -54,42 +53,6 @@ def gpu(numbers: dict[str, Any]) -> str:
   memory entry): {", ".join(f"{name} {value:.0e}" if value else f"{name} 0" for name, value in same.items())}.
 - A run alone and the same run in a pack of 16 have the same accuracy matrix: \
 {"yes" if numbers["alone as in the pack"] else "no"}.
-"""
-
-
-def ways(numbers: dict[str, Any]) -> str:
-    """A step without Triton's kernels, with them, and in bf16."""
-    names = {"before": "PyTorch", "float32": "kernels", "bf16": "kernels, bf16"}
-    cases = list(product(("ccp", "er"), ("joint", "separate")))
-    rows = []
-    for way, name in names.items():
-        found = [numbers[f"compared {method} {passes} {way}"] for method, passes in cases]
-        rows.append([name, *(f"{one['median']:.3f} ({one['least']:.3f} to {one['most']:.3f})" for one in found)])
-    columns = {"": [f"{method.upper()}, {passes}" for method, passes in cases]}
-    kinds = sorted({kind for way in names for kind in numbers[f"profile {way}"]})
-    profile = [
-        [kind, *(" / ".join(f"{n:.0f}" for n in numbers[f"profile {way}"].get(kind, (0, 0))) for way in names)]
-        for kind in kinds
-    ]
-    totals = [[sum(entry[n] for entry in numbers[f"profile {way}"].values()) for n in range(2)] for way in names]
-    profile.append(["all", *(f"{count:.0f} / {time:,.0f}" for count, time in totals)])
-    bits = [value for name, value in numbers.items() if name.startswith("bits ")]
-    errors = {way: max(numbers[f"error {parts}"][way] for parts in (1, 2)) for way in ("PyTorch", "kernels")}
-    return f"""### Kernels for the ResNet
-
-With Triton, convolution, BatchNorm, shortcut and ReLU are computed by kernels of this library (`nets/kernels.py`).
-A pack of 16, milliseconds for a step of one run; all are measured in turn, {ROUNDS} times: median (least to most).
-
-{render(Table("", [""], columns, rows), "markdown")}
-
-Kernels of one step of CCP with a joint pass, alone: their number / GPU time in microseconds.
-
-{render(Table("", [""], {"": list(names.values())}, profile), "markdown")}
-
-- A run alone and the same run in a pack of 16, after 300 steps, CCP and ER, joint and separate, float32 and bf16:
-  {sum(bits)} of {len(bits)} have the same bits in all of their state.
-- Without TF32, features, gradients and statistics of the whole network differ from float64 by at most
-  {errors["kernels"]:.1e}, and PyTorch's by {errors["PyTorch"]:.1e} (norm of the difference over the norm).
 """
 
 
@@ -139,7 +102,6 @@ def main() -> None:
         "# Benchmarks\n\nWritten by `python benchmarks/report.py` from `results/benchmarks/`, which the programs in "
         "`benchmarks/` fill.\n",
         gpu(numbers),
-        ways(numbers),
         precision(read("precision")),
         lines("What was tried", "engine", "To make a step in a pack cheaper."),
         lines("What the library costs on a CPU", "step", "`benchmarks/step.py`, 2 cores."),

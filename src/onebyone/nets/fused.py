@@ -58,7 +58,7 @@ def by_kernels(
 ) -> Tensor:
     """``conv_norm`` by Triton kernels, for ``parts`` batches of equal size."""
     running = norm.running_mean, norm.running_var, 0.1 if norm.momentum is None else norm.momentum
-    found: Tensor = ConvNorm.apply(
+    found: Tensor = ConvNorm.apply(  # type: ignore[no-untyped-call]
         x, conv.weight, norm.weight, norm.bias, residual, running, conv.stride[0], parts, norm.eps, relu
     )
     return found
@@ -112,7 +112,7 @@ class ConvNorm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         x, weight, scale, between, out, mean, inverse = ctx.saved_tensors
         gradient = gradient.to(between.dtype, memory_format=torch.channels_last)
         inner, of_residual, of_scale, of_shift = normalize_gradient(

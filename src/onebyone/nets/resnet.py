@@ -10,6 +10,14 @@ from onebyone.nets.fused import conv_norm
 from onebyone.nets.normalization import LoneBatchNorm2d
 
 
+def first_layers(layers: nn.Sequential) -> tuple[nn.Conv2d, LoneBatchNorm2d]:
+    """The convolution and the BatchNorm that a stem or a shortcut starts with."""
+    conv, norm = layers[0], layers[1]
+    assert isinstance(conv, nn.Conv2d)
+    assert isinstance(norm, LoneBatchNorm2d)
+    return conv, norm
+
+
 class Block(nn.Module):
     """Two 3x3 convolutions and a shortcut."""
 
@@ -25,7 +33,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         out = conv_norm(self.conv1, self.norm1, x)
-        shortcut = conv_norm(*self.shortcut, x, relu=False) if len(self.shortcut) else x
+        shortcut = conv_norm(*first_layers(self.shortcut), x, relu=False) if len(self.shortcut) else x
         return conv_norm(self.conv2, self.norm2, out, shortcut)
 
 
@@ -57,6 +65,5 @@ class ResNet18(Encoder):
         self.blocks = nn.Sequential(*blocks)
 
     def forward(self, x: Tensor) -> Tensor:
-        conv, norm, _ = self.stem
-        features: Tensor = self.blocks(conv_norm(conv, norm, x))
+        features: Tensor = self.blocks(conv_norm(*first_layers(self.stem), x))
         return features.mean((2, 3))
