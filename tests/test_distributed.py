@@ -98,6 +98,7 @@ def test_groups_are_neighbours_and_depend_on_the_shards_alone(count: int) -> Non
     assert max(map(len, groups)) - min(map(len, groups)) <= 1
 
 
+@pytest.mark.slow
 def test_worker_processes_one_of_which_is_killed(digits: Dataset, single: OnlineClassifier) -> None:
     """Two real processes and one: the same bits. One process is killed while it learns."""
 

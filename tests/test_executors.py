@@ -79,6 +79,7 @@ class Watch(SweepListener):
         self.stops += 1
 
 
+@pytest.mark.slow
 def test_a_sweep_by_another_executor_equals_a_local_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     watch, executor = Watch(), Backwards()

@@ -77,6 +77,7 @@ def test_a_killed_worker_fails_only_its_own_run(tmp_path: Path) -> None:
     assert names(tmp_path / second[0]) == FILES
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_between_two_runs_is_replaced(tmp_path: Path) -> None:
     class Killer(SweepListener):
         def ended(self, name: str, outcome: Result | Failed) -> None:
