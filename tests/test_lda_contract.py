@@ -12,11 +12,11 @@ import pytest
 import torch
 from PIL import Image
 from sklearn.datasets import load_digits, load_sample_images
-from sklearn.utils.estimator_checks import parametrize_with_checks
-from torch import nn
+from sklearn.utils.estimator_checks import check_estimator, parametrize_with_checks
+from torch import Tensor, nn
 
 from classifiers import bits
-from onebyone import OnlineClassifier, UsageError
+from onebyone import OnlineClassifier, UsageError, nets
 from onebyone.estimator.folders import find_images, learn_files
 from onebyone.methods import registry
 from onebyone.methods.lda import LDA, LDAOptions
@@ -42,13 +42,47 @@ def test_scikit_learn_checks_with_an_encoder(
     check(estimator)
 
 
-def test_contract_with_an_encoder(monkeypatch: pytest.MonkeyPatch) -> None:
+class AsImages(nn.Module):
+    """Any samples as colour images of 8 x 8 pixels."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return nn.functional.adaptive_avg_pool1d(x.flatten(1)[:, None].tanh(), 192).unflatten(2, (3, 8, 8))[:, 0]
+
+
+def small_lite0() -> nn.Module:
+    """`lite0` with its weights, in ONNX Runtime, on images of ``SIZE`` pixels."""
+    return nn.Sequential(AsImages(), lite0.Lite0())
+
+
+class SmallLite0LDA(LDA):
+    def build(self) -> None:
+        self.options = replace(self.options, encoder=Adapted(small_lite0(), self.spec.shape, frozen=True))
+        super().build()
+
+
+@pytest.mark.parametrize("learner", [FlatLDA, pytest.param(SmallLite0LDA, marks=pytest.mark.slow)])
+def test_contract_with_an_encoder(learner: type[LDA], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lite0, "SIZE", 32)  # a fiftieth of the time
     monkeypatch.setattr(registry.METHODS, "entries", registry.methods())
-    registry.register("flat-lda", LDAOptions)(FlatLDA)
-    found = list(checks("flat-lda"))
+    registry.register("encoded", LDAOptions)(learner)
+    found = list(checks("encoded"))
     assert len(found) > 10
     for _, check in found:
         check()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learn_checks_with_the_network_of_lite0(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lite0, "SIZE", 32)
+    encoder = small_lite0()
+    before = nets.weights_hash(encoder)
+    different = "joblib's hash of this module differs from that of its deep copy"
+    check_estimator(
+        OnlineClassifier(encoder=encoder, freeze_encoder=True, memory="20MB"),
+        expected_failed_checks={"check_estimators_overwrite_params": different},
+    )
+    assert nets.weights_hash(encoder) == before
 
 
 def write_photographs(root: Path) -> int:
