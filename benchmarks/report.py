@@ -40,19 +40,37 @@ def gpu(numbers: dict[str, Any]) -> str:
     return f"""## On a GPU
 
 {numbers["device"]}, CCP, CIFAR-10 shapes, 10 + 10 images; milliseconds for a step of one run (`benchmarks/gpu.py`).
-Measured before the ResNet had kernels of its own; for these see "What was tried".
+With Triton's kernels for the ResNet (`nets/kernels.py`), which the next section compares with PyTorch's layers.
 
 {render(Table("", [""], {"": ["separate passes", "joint pass"]}, rows), "markdown")}
 
 - Captured is {single["eager"] / single["captured"]:.1f} times as fast as eager.
 - 16 complete one-class runs with 10 evaluations each: {complete["seconds"]:.1f} s together, \
 {complete["megabytes each"]:.0f} MB per run.
-- The paper's tables, as they were run: {tables["runs"]} runs, {tables["at once"]} at once, in \
-{tables["seconds"]:,.0f} s. These were {tables["what"]}. 320 take {minutes:.1f} minutes.
+- The paper's tables, as they were run without the kernels: {tables["runs"]} runs, {tables["at once"]} at once, \
+in {tables["seconds"]:,.0f} s. These were {tables["what"]}. 320 take {minutes:.1f} minutes.
 - After 200 steps without TF32, captured and eager differ (largest relative difference of any parameter, buffer or
   memory entry): {", ".join(f"{name} {value:.0e}" if value else f"{name} 0" for name, value in same.items())}.
 - A run alone and the same run in a pack of 16 have the same accuracy matrix: \
 {"yes" if numbers["alone as in the pack"] else "no"}.
+"""
+
+
+def ways(numbers: dict[str, Any]) -> str:
+    """A step without Triton's kernels, with them, and in bf16."""
+    names = {"before": "PyTorch", "float32": "kernels", "bf16": "kernels, bf16"}
+    cases = sorted({tuple(name.split()[1:3]) for name in numbers if name.startswith("compared ")})
+    rows = []
+    for way, name in names.items():
+        found = [numbers[f"compared {method} {passes} {way}"] for method, passes in cases]
+        rows.append([name, *(f"{one['median']:.3f} ({one['least']:.3f} to {one['most']:.3f})" for one in found)])
+    columns = {"": [f"{method.upper()}, {passes}" for method, passes in cases]}
+    return f"""### Kernels for the ResNet
+
+With Triton, convolution, BatchNorm, shortcut and ReLU are computed by kernels of this library. A pack of 16,
+milliseconds for a step of one run; all are measured in turn, four times: median (least to most).
+
+{render(Table("", [""], columns, rows), "markdown")}
 """
 
 
@@ -102,6 +120,7 @@ def main() -> None:
         "# Benchmarks\n\nWritten by `python benchmarks/report.py` from `results/benchmarks/`, which the programs in "
         "`benchmarks/` fill.\n",
         gpu(numbers),
+        ways(numbers),
         precision(read("precision")),
         lines("What was tried", "engine", "To make a step in a pack cheaper."),
         lines("What the library costs on a CPU", "step", "`benchmarks/step.py`, 2 cores."),
