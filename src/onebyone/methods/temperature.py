@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -44,7 +45,7 @@ def fitted_temperature(ridge: Ridge, mixing: Tensor, scores: Tensor, y: Tensor, 
     curvature = below - 2 * top + above
     shift = (below - above) / (2 * curvature) if curvature < 0 else 0.0
     step = float(TEMPERATURES[1] / TEMPERATURES[0])
-    return float(TEMPERATURES[best]) * step ** min(max(shift, -1.0), 1.0) * expected
+    return float(TEMPERATURES[best]) * math.pow(step, min(max(shift, -1.0), 1.0)) * expected
 
 
 def gaussian_temperature(ridge: Ridge, mixing: Tensor) -> float:
