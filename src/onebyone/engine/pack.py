@@ -6,7 +6,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import torch
 
@@ -49,48 +49,75 @@ def pack(
     late 1
     long 50
     """
-    known, waiting, live = dict(runs), deque(runs), dict[str, Steps[T]]()
-
-    def turn(name: str, steps: int = STEPS) -> None:
-        nonlocal width
-        try:
-            if name not in live:
-                live[name] = known[name]()
-            for _ in range(steps):
-                next(live[name])
-        except StopIteration as end:
-            del live[name]
-            done(name, end.value)
-        except NotNow:
-            live.pop(name, None)
-            waiting.append(name)
-            if not live:
-                time.sleep(WAIT_SECONDS)
-        except torch.cuda.OutOfMemoryError as error:
-            live.pop(name, None)
-            traceback.clear_frames(error.__traceback__)  # which still hold what the run had allocated
-            torch.cuda.empty_cache()
-            if not live:
-                failed(name, error)
-                return
-            width = len(live)
-            waiting.appendleft(name)
-            say(f"{width} runs fill the memory of the GPU; the others wait for one of them to end")
-        except Exception as error:  # one run's failure is not the others'
-            live.pop(name, None)
-            failed(name, error)
-
-    while waiting or live or more:
-        if more is not None and (room := width - len(waiting) - len(live)) > 0:
-            if (added := more(room)) is None:
+    packed = _Pack(width, done, failed, say)
+    packed.add(runs)
+    while packed.waiting or packed.live or more:
+        if more is not None and packed.room > 0:
+            if (added := more(packed.room)) is None:
                 more = None
             else:
-                known.update(added)
-                waiting.extend(added)
-        for name in list(live):
-            turn(name)
-        if waiting and len(live) < width:
+                packed.add(added)
+        packed.turn()
+
+
+class _Pack(Generic[T]):
+    """The runs of a pack that wait, and those that are active."""
+
+    def __init__(
+        self,
+        width: int,
+        done: Callable[[str, T], None],
+        failed: Callable[[str, Exception], None],
+        say: Callable[[str], None],
+    ) -> None:
+        self.width, self.done, self.failed, self.say = width, done, failed, say
+        self.known: dict[str, Callable[[], Steps[T]]] = {}
+        self.waiting: deque[str] = deque()
+        self.live: dict[str, Steps[T]] = {}
+
+    @property
+    def room(self) -> int:
+        return self.width - len(self.waiting) - len(self.live)
+
+    def add(self, runs: Mapping[str, Callable[[], Steps[T]]]) -> None:
+        self.known.update(runs)
+        self.waiting.extend(runs)
+
+    def turn(self) -> None:
+        """Advance every active run, and start another one if there is room."""
+        for name in list(self.live):
+            self.advance(name, STEPS)
+        if self.waiting and len(self.live) < self.width:
             if torch.cuda.is_initialized():  # a CPU queues nothing: it would only do these steps first
-                for name in list(live):
-                    turn(name, AHEAD)
-            turn(waiting.popleft())
+                for name in list(self.live):
+                    self.advance(name, AHEAD)
+            self.advance(self.waiting.popleft(), STEPS)
+
+    def advance(self, name: str, steps: int) -> None:
+        """Do some steps of a run, which is started if it is not active. It may end."""
+        try:
+            if name not in self.live:
+                self.live[name] = self.known[name]()
+            for _ in range(steps):
+                next(self.live[name])
+        except StopIteration as end:
+            del self.live[name]
+            self.done(name, end.value)
+        except NotNow:
+            self.live.pop(name, None)
+            self.waiting.append(name)
+            if not self.live:
+                time.sleep(WAIT_SECONDS)
+        except torch.cuda.OutOfMemoryError as error:
+            self.live.pop(name, None)
+            traceback.clear_frames(error.__traceback__)  # which still hold what the run had allocated
+            torch.cuda.empty_cache()
+            if not self.live:
+                self.failed(name, error)
+                return
+            self.width = len(self.live)
+            self.waiting.appendleft(name)
+            self.say(f"{self.width} runs fill the memory of the GPU; the others wait for one of them to end")
+        except Exception as error:  # one run's failure is not the others'
+            self.live.pop(name, None)
+            self.failed(name, error)
