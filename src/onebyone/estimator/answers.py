@@ -182,8 +182,9 @@ class AnsweringClassifier(StatefulClassifier):
         """Estimate how good the classifier is now, without a test set.
 
         Statistics predict some of the samples that they learnt as if these had been left out, about as many of each
-        class: the accuracy is that of equally frequent classes. Other methods remember the last 256 predictions of
-        samples that they had not learnt yet; predictions of the first samples of a class are not among them.
+        class: the accuracy is that of equally frequent classes, whatever ``prior`` is. Other methods remember the last
+        256 predictions of samples that they had not learnt yet; predictions of the first samples of a class are not
+        among them.
 
         Returns
         -------

@@ -79,10 +79,11 @@ class ChangingClassifier(AnsweringClassifier):
     def forget(self, X: Any, y: Any) -> Self:
         """Forget samples that were learnt.
 
-        Methods that keep statistics are then as if they had never been given these samples. Networks remove them from
-        their memory and count them no longer, but what the samples taught stays in the weights: to remove it, train a
-        new classifier without them. A class all of whose samples are forgotten stays in ``classes_`` with the
-        probability 0, until ``forget_class``. Samples are taken to have had the weight 1.
+        Methods that keep statistics are then as if they had never been given these samples. Only the few samples that
+        they keep for calibration are not replaced, so probabilities may differ a little; scores and predicted classes
+        do not. Networks remove the samples from their memory and count them no longer, but what these taught stays in
+        the weights: to remove it, train a new classifier without them. A class all of whose samples are forgotten stays
+        in ``classes_`` with the probability 0, until ``forget_class``. Samples are taken to have had the weight 1.
 
         Parameters
         ----------
