@@ -12,6 +12,7 @@ from made_up import result
 from onebyone import UsageError
 from onebyone.paper import printed
 from onebyone.paper import reproduce as module
+from onebyone.paper.figures import drawings
 from onebyone.paper.printed import BEYOND, PARTS, Part, methods_of
 from onebyone.paper.records import CellKey, from_results, read, write
 from onebyone.paper.report import markdown, publish
@@ -124,15 +125,15 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
     text = render(table.table())
     assert "Equal bytes: digits, 5 classes per task, accuracy" in text
     assert "M = 20, 13 KB" in text
-    assert "patch-lda" in markdown(study)
+    assert "patch-lda" in markdown(study)["tables"]
     publish(study, tmp_path / "report.html")
     assert "at equal bytes" in (tmp_path / "report.html").read_text()
     assert (tmp_path / "report" / "beyond-s5-accuracy-joint.tex").exists()
-    (panel,) = study.drawings["flops"]["digits"]["joint"]["M = 20"]
+    (panel,) = drawings(made, wide, "flops", "digits", "joint")["M = 20"]
     cost = {line.method: line.x[0] for line in panel.lines}
     assert cost["er"] == 1
     assert cost["patch-lda"] < 1
-    (panel,) = study.drawings["bytes"]["digits"]["joint"][""]
+    (panel,) = drawings(made, wide, "bytes", "digits", "joint")[""]
     assert [line.kind for line in panel.lines] == ["level", "points", "points"]
 
 
@@ -224,14 +225,14 @@ def test_a_report_of_what_goes_beyond_the_paper_only(small: bool, onebyone: Call
     parts = parts_of("beyond", small)
     made = [result(config, 0.6) for config in configs(parts[:1], ["joint"], 2, ["patch-lda"])]
     write(from_results(made, parts), tmp_path / "kept", parts)
-    code, out, err = onebyone("report", "kept", "--markdown", "found.md")
-    assert (code, out, err) == (0, "16 runs; see: found.md\n", "")
-    text = Path("found.md").read_text()
-    assert "## Beyond the paper" in text
-    assert "## Which of the paper's claims hold" not in text
-    assert "## Tables" not in text
-    assert ("QUICK" in text) == small
-    assert "\n\n\n" not in text
+    code, out, err = onebyone("report", "kept", "--markdown", "found")
+    assert (code, err) == (0, "")
+    assert out.startswith("16 runs; see: ")
+    pages = {path.stem: path.read_text() for path in Path("found").glob("*.md")}
+    assert "## Beyond the paper" in pages["tables"]
+    assert not any("## Which of the paper's claims hold" in text for text in pages.values())
+    assert ("QUICK" in pages["index"]) == small
+    assert not any("\n\n\n" in text for text in pages.values())
     assert onebyone("report", "kept")[0] == 0
 
 
