@@ -65,10 +65,10 @@ def prepared(digits: Dataset, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -
         yield onebyone
 
 
-# reproduce draws its page and all figures each time.
-@pytest.mark.parametrize(
-    "command", [pytest.param(name, marks=pytest.mark.slow if name == "reproduce" else ()) for name in WORDS]
-)
+SLOW = ("reproduce", "sweep", "tune")  # these do several runs, and reproduce draws its page and all figures
+
+
+@pytest.mark.parametrize("command", mostly_slow(WORDS, fast=[name for name in WORDS if name not in SLOW]))
 def test_json_is_one_document_and_nothing_else(command: str, prepared: Call) -> None:
     code, out, err = prepared(command, *WORDS[command], "--json")
     assert (code, err) == (0, "")

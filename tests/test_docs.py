@@ -80,6 +80,7 @@ def test_python_on_a_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.Mo
         exec(block, found)
 
 
+@pytest.mark.slow
 def test_pictures_can_be_drawn(tmp_path: Path) -> None:
     pictures = run_path(str(DOCS / "pictures.py"))
     pictures["draw_memory"](tmp_path / "memory.png")

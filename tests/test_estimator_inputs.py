@@ -111,6 +111,7 @@ def test_arrays_are_resized_like_images(clf: OnlineClassifier) -> None:
     assert torch.equal(read_samples(first, clf._state.layout)[torch.arange(2)].int(), found)
 
 
+@pytest.mark.slow
 def test_large_images_are_resized() -> None:
     images = [Image.new("RGB", (4000, 1024)), Image.new("L", (9, 9))]
     with pytest.warns(UserWarning, match="images of 256 pixels are reduced to 32 pixels"):

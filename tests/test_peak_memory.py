@@ -39,14 +39,10 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("task", "dtype"),
-    [
-        ("predict", "uint8"),
-        pytest.param("predict", "float64", marks=pytest.mark.slow),
-        pytest.param("statistics", "uint8", marks=pytest.mark.slow),
-        pytest.param("check", "float32", marks=pytest.mark.slow),
-    ],
+    [("predict", "uint8"), ("predict", "float64"), ("statistics", "uint8"), ("check", "float32")],
 )
 def test_the_peak_is_the_input_and_a_bounded_amount(task: str, dtype: str) -> None:
     done = subprocess.run([sys.executable, "-c", SCRIPT, task, dtype], capture_output=True, text=True, check=False)

@@ -20,6 +20,7 @@ from test_reproduce import SHORT, SMALL, Call, two_methods
 __all__ = ["two_methods"]  # a fixture that every test here uses
 
 
+@pytest.mark.slow
 def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "parts_of", lambda target, small=False: SMALL[:1] if target == "table1" else SMALL)
     monkeypatch.setattr(commands, "EVERYTHING", SMALL)

@@ -160,6 +160,7 @@ def test_killed_once_and_resumed(name: str, tmp_path: Path) -> None:
     command.check()
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_the_command_line(tmp_path: Path) -> None:
     command = Command("ccp", tmp_path)
     code, said = command.stop(signal.SIGINT, 60)

@@ -155,6 +155,7 @@ def test_a_sweep_finds_what_run_has_done(onebyone: Call) -> None:
     assert (copied / "result.json").read_bytes() == (folder / "result.json").read_bytes()  # with the same seconds
 
 
+@pytest.mark.slow
 def test_run_finds_what_a_sweep_has_done(onebyone: Call) -> None:
     Path("grid.yaml").write_text(yaml.safe_dump(GRID))
     assert onebyone("sweep", "grid.yaml", "--device", "cpu", "--jobs", 1)[0] == 0

@@ -58,6 +58,7 @@ def test_a_sweep_equals_its_single_runs_and_survives_a_failure(
     check_results(folder, undisturbed)
 
 
+@pytest.mark.slow
 def test_a_killed_worker_fails_only_its_own_run(tmp_path: Path) -> None:
     class Killer(SweepListener):
         killed = False
