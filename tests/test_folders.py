@@ -4,72 +4,25 @@ import csv
 import io
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import onnx
 import pytest
-import torch
-from onnx import TensorProto, helper
 from PIL import Image
 
-from classifiers import learner_of
 from onebyone import OnlineClassifier, UsageError
 from onebyone.estimator import folders
 from onebyone.estimator.folders import (
     LabelledFile,
     examine_files,
-    file_lock,
     find_images,
     learn_files,
     learn_folder,
 )
+from photo_folders import COLOURS, ENCODER, encoder, new, same, write_images  # noqa: F401  # a fixture
 
 Call = Callable[..., tuple[int, str, str]]
-ENCODER = "onnx:net.onnx"
-COLOURS = ("blue", "green", "red")
-
-
-def write_images(root: Path, count: int = 8, classes: tuple[str, ...] = COLOURS, seed: int = 0) -> Path:
-    """Noisy images, textured along rows or columns, in a folder per class."""
-    random = np.random.default_rng(seed)
-    for number, name in enumerate(classes):
-        (root / name).mkdir(parents=True, exist_ok=True)
-        wave = 100 * np.sin(np.arange(40) * (0.3 + 0.5 * number))
-        for index in range(count):
-            pixels = 128 + wave[None, :, None] + random.normal(0, 20, (40, 40, 3))
-            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(root / name / f"{index}.png")
-    return root
-
-
-@pytest.fixture(autouse=True)
-def encoder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small encoder in the working directory: means of 4 x 4 pixels. Filters of patches take seconds to compute."""
-    monkeypatch.chdir(tmp_path)
-    images = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 16, 16])
-    features = helper.make_tensor_value_info("features", TensorProto.FLOAT, ["n", 48])
-    nodes = [
-        helper.make_node("AveragePool", ["x"], ["pooled"], kernel_shape=[4, 4], strides=[4, 4]),
-        helper.make_node("Flatten", ["pooled"], ["features"]),
-    ]
-    graph = helper.make_graph(nodes, "graph", [images], [features])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), "net.onnx")
-
-
-def new() -> OnlineClassifier:
-    return OnlineClassifier(encoder=ENCODER, memory="60KB", batch_size=64)
-
-
-def same(one: OnlineClassifier, other: OnlineClassifier) -> bool:
-    """Whether both learnt the same samples, in any order: sums of numbers are rounded."""
-    a, b = learner_of(one).state_dict(), learner_of(other).state_dict()
-    names = [name for name in a if name.startswith(("moments.weights", "moments.sums", "kept.", "counts"))]
-    return len(names) > 4 and all(torch.allclose(a[name].double(), b[name].double(), atol=1e-4) for name in names)
 
 
 def test_a_folder_is_learnt_and_its_images_are_predicted(tmp_path: Path, onebyone: Call) -> None:
@@ -201,45 +154,6 @@ def test_a_classifier_of_gray_images_or_other_axes_reads_files_in_its_own_way(tm
         list(examine_files(OnlineClassifier().partial_fit([[1.0], [2.0]], ["a", "b"]), paths, lambda *_: None))
 
 
-def test_a_file_has_one_writer(tmp_path: Path) -> None:
-    root = write_images(tmp_path / "photos", count=1)
-
-    def meanwhile(*_: int) -> None:
-        with pytest.raises(UsageError, match="another process is learning into"):
-            learn_folder(root, tmp_path / "model", new())
-
-    learn_folder(root, tmp_path / "model", new(), progress=meanwhile)
-    assert OnlineClassifier.load(tmp_path / "model").n_samples_seen_ == 3
-
-
-def test_the_lock_is_taken_before_the_file_is_read(
-    tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A classifier that was read earlier would overwrite what another process learns in between."""
-    root = write_images(tmp_path / "photos", count=2)
-    learn_folder(root, tmp_path / "model", new())
-    monkeypatch.setattr(OnlineClassifier, "load", lambda *_: pytest.fail("read without the lock"))
-    with file_lock(tmp_path / "model"):
-        code, out, err = onebyone("learn", root, "--into", tmp_path / "model")
-    assert (code, out) == (2, "")
-    assert "another process is learning into" in err
-
-
-@pytest.mark.slow
-def test_of_two_processes_at_once_none_loses_what_the_other_learnt(tmp_path: Path) -> None:
-    """One is refused, or it waited long enough and learns what is left; the file holds every image once."""
-    root = write_images(tmp_path / "photos", count=30)
-    command = [sys.executable, "-m", "onebyone", "learn", str(root), "--into", "model", "--encoder", ENCODER]
-    both = [subprocess.Popen([*command, "--memory", "60KB"], stderr=subprocess.PIPE, text=True) for _ in range(2)]
-    errors = [process.communicate(timeout=300)[1] for process in both]
-    codes = [process.returncode for process in both]
-    assert sorted(codes) in ([0, 0], [0, 2])
-    assert all("another process" in error for code, error in zip(codes, errors, strict=True) if code)
-    whole = new()
-    learn_files(whole, find_images(root)[0])
-    assert same(OnlineClassifier.load("model"), whole)
-
-
 def test_one_class_and_an_empty_folder_are_said(tmp_path: Path, onebyone: Call) -> None:
     root = write_images(tmp_path / "photos", count=2, classes=("red",))
     (root / "green").mkdir()
@@ -315,55 +229,3 @@ def test_without_an_encoder_the_size_is_an_option(tmp_path: Path, onebyone: Call
     assert OnlineClassifier.load("model")._fitted().layout.shape == (20, 20, 3)
     assert "model has the size 20; leave --size out" in onebyone(*learn, "30")[2]
     assert "leave one of them out" in onebyone("learn", root, "--into", "other", "--size", "9", "--encoder", "lite0")[2]
-
-
-def test_an_interruption_keeps_what_was_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "BATCH", 4)
-    root = write_images(tmp_path / "photos")
-
-    def stop(done: int, total: int) -> None:
-        if done > 10:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        learn_folder(root, tmp_path / "model", new(), progress=stop)
-    clf = OnlineClassifier.load(tmp_path / "model")
-    assert 10 < clf.n_samples_seen_ < 24
-    learn_folder(root, tmp_path / "model", clf)
-    whole = new()
-    learn_files(whole, find_images(root)[0])
-    assert same(clf, whole)
-    assert int(learner_of(clf).counts.sum()) == 24
-
-
-KILLED = """
-import sys
-from pathlib import Path
-from onebyone import OnlineClassifier
-from onebyone.estimator import folders
-folders.BATCH, folders.SECONDS = 4, 0.0
-root, into = map(Path, sys.argv[1:])
-clf = OnlineClassifier.load(into) if into.exists() else OnlineClassifier(
-    encoder="onnx:net.onnx", memory="60KB", batch_size=64
-)
-folders.learn_folder(root, into, clf, progress=lambda done, total: print(done, flush=True))
-"""
-
-
-@pytest.mark.slow
-def test_killed_at_any_moment_no_file_is_learnt_twice_or_lost(tmp_path: Path) -> None:
-    root = write_images(tmp_path / "photos", count=40)
-    into = tmp_path / "model"
-    command = [sys.executable, "-c", KILLED, str(root), str(into)]
-    random = np.random.default_rng(0)
-    for _ in range(6):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for _ in range(int(random.integers(1, 5))):
-                process.stdout.readline()
-            time.sleep(float(random.uniform(0, 0.05)))
-            os.kill(process.pid, signal.SIGKILL)
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-    whole = new()
-    learn_files(whole, find_images(root)[0])
-    assert same(OnlineClassifier.load(into), whole)
