@@ -13,9 +13,13 @@ from torch import Tensor, nn
 
 from onebyone import Dataset, create, load
 from onebyone.cli import main
-from onebyone.methods import Encoded, ReplayLearner, registry
+from onebyone.data.registry import DATASETS
+from onebyone.methods import Encoded, ReplayLearner
+from onebyone.methods.registry import METHODS
+from onebyone.nets.encoder import ENCODERS
 from onebyone.runs import run
 from onebyone.runs.grid import expand, plan
+from onebyone.streams.registry import STREAMS
 from onebyone.testing import situations
 from run_folders import GRID, numbers
 
@@ -91,13 +95,21 @@ def step(samples: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> Callab
     return take
 
 
+@pytest.fixture(autouse=True)
+def _same_names_after(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test registers is forgotten, together with the files it imported, which would not be imported again."""
+    for registry in (DATASETS, ENCODERS, METHODS, STREAMS):
+        monkeypatch.setattr(registry, "entries", registry.entries.copy())  # type: ignore[attr-defined]
+        monkeypatch.setattr(registry, "origins", registry.origins.copy())
+    yield
+    for path in [name for name in sys.modules if name.endswith(".py")]:  # as onebyone.registry names them
+        del sys.modules[path]
+
+
 @pytest.fixture
-def own_method(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A method outside the package as FILE.py:NAME, which is forgotten after the test."""
-    path = Path(__file__).parent / "own_method.py"
-    monkeypatch.setattr(registry.METHODS, "entries", registry.methods())
-    yield f"{path}:means"
-    sys.modules.pop(str(path), None)
+def own_method() -> str:
+    """A method outside the package as FILE.py:NAME."""
+    return f"{Path(__file__).parent / 'own_method.py'}:means"
 
 
 @pytest.fixture

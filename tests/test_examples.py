@@ -11,14 +11,8 @@ from pathlib import Path
 import pytest
 
 from onebyone import Dataset
-from onebyone.methods import registry
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(autouse=True)
-def _same_methods_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry.METHODS, "entries", registry.methods())  # an example registers one of its own
 
 
 SLOW = {"export", "live", "own_images", "own_method", "resume"}  # several classifiers, lite0, a complete contract

@@ -63,7 +63,6 @@ class SmallLite0LDA(LDA):
 @pytest.mark.parametrize("learner", [FlatLDA, pytest.param(SmallLite0LDA, marks=pytest.mark.slow)])
 def test_contract_with_an_encoder(learner: type[LDA], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lite0, "SIZE", 32)  # a fiftieth of the time
-    monkeypatch.setattr(registry.METHODS, "entries", registry.methods())
     registry.register("encoded", LDAOptions)(learner)
     found = list(checks("encoded"))
     assert len(found) > 10

@@ -32,12 +32,10 @@ SMOOTH = Path(__file__).parent.parent / "examples" / "own_method.py"
 
 
 @pytest.fixture(autouse=True)
-def _same_methods_after(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    monkeypatch.setattr(registry.METHODS, "entries", registry.methods())
+def _modules_are_forgotten(tmp_path: Path) -> Iterator[None]:
     yield
     for name, module in list(sys.modules.items()):
-        file = str(getattr(module, "__file__", None))
-        if file in (str(OWN), str(SMOOTH)) or file.startswith(str(tmp_path)):
+        if str(getattr(module, "__file__", None)).startswith(str(tmp_path)):
             del sys.modules[name]
 
 
