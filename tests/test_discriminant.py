@@ -58,6 +58,20 @@ def test_a_mean_of_few_samples_moves_most() -> None:
     assert moved.argmin() == 0
 
 
+def test_a_rare_class_is_favoured_by_up_to_half_a_temperature() -> None:
+    x, y = samples(2000)
+    few = (y != 3) | (torch.arange(2000) < 60)
+    weights, means, scatter = statistics(x[few], y[few])
+    answer = Discriminant(weights, means, scatter, 12)
+    signal, deviation = answer.ridge.signal_and_deviation(answer.mixing)
+    temperature = deviation.square().sum() / signal.sum()
+    expected = (1 - weights / weights.mean()).clamp(min=0) * temperature / 2
+    assert expected[3] > 0.45 * temperature > expected.sum() - expected[3]
+    torch.testing.assert_close(answer.favour, expected)
+    scores = answer.ridge.scale * ((x * answer.scale) @ (answer.mixing @ answer.ridge.solved).T - answer.squares / 2)
+    torch.testing.assert_close(answer.scores(x), scores + expected)
+
+
 def test_the_strength_with_the_largest_separation_is_found() -> None:
     for count, width in ((60, 40), (2000, 12)):
         statistic = statistics(*samples(count, width, seed=count))
@@ -81,7 +95,7 @@ def test_leave_one_out_is_that_of_statistics_without_the_sample() -> None:
         regular = scatter + answer.ridge.ridge * torch.eye(12)
         used, scale, z = answer.mixing @ means, answer.ridge.scale - 1, x[index] * answer.scale
         solved = torch.linalg.solve(regular, used.T).T
-        expected = scale * (solved @ z - (used * solved).sum(1) / 2)
+        expected = scale * (solved @ z - (used * solved).sum(1) / 2) + answer.favour
         torch.testing.assert_close(found.scores[index], expected, rtol=1e-6, atol=1e-6)
         distances = torch.stack([scale * (z - m) @ torch.linalg.solve(regular, z - m) for m in used])
         torch.testing.assert_close(found.distances.nearest[index], distances.min(), rtol=1e-6, atol=1e-6)

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from onebyone.memory.sample import renewed
 from onebyone.methods.inverse import Inverse
-from onebyone.methods.ridge import Ridge, best_ridge, feature_scale, shrunk_means
+from onebyone.methods.ridge import Ridge, best_ridge, commonness, feature_scale, shrunk_means
+from onebyone.methods.temperature import gaussian_temperature
 from onebyone.methods.typicality import Distances
 
 GAIN = 1.25  # by which further features must improve the separation of classes to be used
 TOO_FEW = 2  # samples per feature, below which further features are not used
+FAVOUR = 0.5  # of the temperature, for the score of a class that has hardly any samples; measured on held-out images
 NEAREST = 0.1  # distance from the mean of all samples, relative to the usual one: nearer counts as this
 
 
@@ -53,7 +55,8 @@ class Discriminant:
     Class means are shrunk (empirical Bayes). A mean of few samples is mostly noise, and the noise makes a class look
     distant from everything. So each mean is moved towards the mean of all samples, by a factor that follows from its
     weight and from the variance of class means. A class with less weight than the average class keeps more along the
-    axes in which the better known classes differ.
+    axes in which the better known classes differ. Its score is raised by up to half a temperature, so that a new
+    class of five samples is found, at the cost of about a point of the accuracy on the others.
     """
 
     def __init__(
@@ -109,13 +112,14 @@ class Discriminant:
         self.mixing = shrunk_means(ridge)
         self.used, used_solved = self.mixing @ ridge.means, self.mixing @ ridge.solved
         self.squares = (self.used * used_solved).sum(1)
+        self.favour = FAVOUR * gaussian_temperature(ridge, self.mixing) * (1 - commonness(ridge.weights))
         share = ridge.weights / ridge.weights.sum()
         self.centre, self.centre_solved = share @ ridge.means, share @ ridge.solved
         between = (ridge.weights[:, None] * (ridge.means - self.centre).square()).sum()
         self.spread = self.within + between  # sum of squared distances of all samples from their mean
         self.usual = self.spread / ridge.weights.sum()
         self.linear = (ridge.scale * used_solved * self.scale).T.contiguous()  # [d, C]
-        self.offsets = -ridge.scale * self.squares / 2
+        self.offsets = self.favour - ridge.scale * self.squares / 2
 
     @torch.no_grad()
     def update(self, rows: Tensor, weights: Tensor, means: Tensor) -> None:
@@ -161,7 +165,7 @@ class Discriminant:
         x = features[:, : self.count].double() * self.scale
         own = self.ridge.scale * (self.inverse.times(x) * x).sum(1)
         centre = own + self.ridge.scale * (self.centre - 2 * x) @ self.centre_solved
-        return Distances(own - 2 * self.linear_scores(features).amax(1), centre, self.ridge.noise)
+        return Distances(own - 2 * (self.linear_scores(features) - self.favour).amax(1), centre, self.ridge.noise)
 
     def leave_out(self, features: Tensor, y: Tensor, keys: Tensor) -> Omitted:
         """Answers for learnt samples [k, d] of classes [k], as if each had not been learnt.
@@ -190,13 +194,14 @@ class Discriminant:
         products = on_used - moved * change + gain * on_means * change
         squares = self.squares - 2 * moved * change_on_used + moved.square() * along + gain * on_means.square()
         scale = max(ridge.scale - 1, 1e-9)
-        scores = scale * (products - squares / 2)
+        plain = scale * (products - squares / 2)
+        scores = plain + self.favour
         itself = scale * (own + gain * change.square())[:, 0]
         on_centre = on_measured @ share
         on_away = change[:, 0] - on_centre + (gram @ share)[y]  # of r and the difference from the centre
         centre = own[:, 0] - 2 * on_centre + share @ gram @ share + gain[:, 0] * on_away.square()
         centre = scale * centre * (total / (total - 1)).square()
-        distances = Distances(itself - 2 * scores.amax(1), centre, ridge.noise)
+        distances = Distances(itself - 2 * plain.amax(1), centre, ridge.noise)
         if not self.by_distance:
             return Omitted(scores, y, distances, torch.ones_like(centre))
         away = (x - self.centre).square().sum(1)

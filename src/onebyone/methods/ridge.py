@@ -23,6 +23,7 @@ UNEVEN = 0.2  # share of the features that hold the variance, below which featur
 THIN = 1 / 8  # degrees of freedom per feature, below which the factorisation of the scatter is that of few samples
 ROUNDING = 1e-14  # of the scatter, relative to its trace
 LEAST_VARIANCE = 1e-4  # of class means, relative to samples
+COUNTED = 0.5  # of the noise of a class mean, along the axes in which classes differ
 
 
 @dataclass
@@ -193,8 +194,13 @@ def shrunk_means(ridge: Ridge) -> Tensor:
     values, vectors = values.clamp(min=1e-10 * float(values.max().clamp(min=1e-300))), vectors * root[:, None]
     axes = vectors / values.sqrt()  # [C, J] combinations of centred means
     variances = (values - ridge.noise / total).clamp(min=0)
-    kept_along = variances / (variances + (1 / weights + ridge.noise / total)[:, None])
+    kept_along = variances / (variances + COUNTED * (1 / weights + ridge.noise / total)[:, None])
     along = (gram @ axes * kept_along) @ axes.T
-    average = (weights * classes / total).clamp(max=1)[:, None]
-    mixing: Tensor = (average * kept.diag() + (1 - average) * along) @ centred + share
+    common = commonness(weights)[:, None]
+    mixing: Tensor = (common * kept.diag() + (1 - common) * along) @ centred + share
     return mixing
+
+
+def commonness(weights: Tensor) -> Tensor:
+    """[C] the weight of each class relative to the average class, at most 1."""
+    return (weights * len(weights) / weights.sum()).clamp(max=1)
