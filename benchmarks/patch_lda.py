@@ -147,7 +147,7 @@ class NoContrast(Variant):
     def described(self, x: Tensor) -> Tensor:
         x = x - x.mean((1, 2, 3), keepdim=True)
         x = x / (x.square().mean((1, 2, 3), keepdim=True) + 1e-12).sqrt()
-        return nn.functional.conv2d(x, self.components, stride=(self.stride, 1))
+        return nn.functional.conv2d(x, self.components).permute(0, 2, 3, 1).flatten(1, 2)  # the stride is 1 here
 
 
 class OneSide(Variant):

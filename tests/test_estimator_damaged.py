@@ -163,8 +163,8 @@ def tensor(name: str, make: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (with_value("version", 3), "it has version 3, but this onebyone reads 2"),
-        (with_value("version", "2"), "it has version '2'"),
+        (with_value("version", 4), "it has version 4, but this onebyone reads 3"),
+        (with_value("version", "3"), "it has version '3'"),
         (with_value("room", 10**12), "counts is torch.int64"),
         (with_value("room", 10**30), "whole number"),
         (with_value("options.memory_samples", 10**12), "memory.x is"),
@@ -318,3 +318,14 @@ def test_statistics_of_version_one_are_refused(statistics: bytes, tmp_path: Path
     forged(statistics, tmp_path / "file", version_one)
     with pytest.raises(UsageError, match="an older onebyone wrote it, and stored patch-lda in another way"):
         OnlineClassifier.load(tmp_path / "file")
+
+
+def test_statistics_of_version_two_are_refused_if_their_features_were_others(statistics: bytes, tmp_path: Path) -> None:
+    version_two = with_value("version", 2)
+    forged(statistics, tmp_path / "vectors", version_two)
+    assert OnlineClassifier.load(tmp_path / "vectors").predict(np.ones((1, 3))).shape == (1,)
+    images = np.random.default_rng(0).integers(256, size=(4, 8, 8, 3), dtype=np.uint8)
+    OnlineClassifier().partial_fit(images, list("abab")).save(tmp_path / "images")
+    forged((tmp_path / "images").read_bytes(), tmp_path / "images", version_two)
+    with pytest.raises(UsageError, match="an older onebyone wrote it, with other features in patch-lda"):
+        OnlineClassifier.load(tmp_path / "images")

@@ -17,31 +17,38 @@ from onebyone.nets.patches import FLOOR, MOST_PATCHES, PICTURES, REGULARISATION,
 
 def patches_by_hand(patches: Patches, images: Tensor) -> Tensor:
     """Every patch of every image, and of its mirror image if it is used, filter by filter."""
-    size, rows, views = patches.patch, [], len(patches.pooling)
+    size, features, views = patches.patch, [], len(patches.pooling)
     filters = torch.einsum("kw,wcij->kcij", patches.filters.float(), patches.components)
     for image in images:
-        found = torch.zeros(2, 2, 2, len(filters))  # side of the threshold, top or bottom, left or right
+        found = torch.zeros(2, 2, 2, len(filters))  # top or bottom, left or right, side of the threshold
+        total = torch.zeros(2, 2, 1, 1)
         for view in (image, image.flip(2))[:views]:
-            rows_of, columns = range(0, view.shape[1] - size + 1, patches.stride), range(view.shape[2] - size + 1)
-            high, wide = (len(rows_of) + 1) // 2, (len(columns) + 1) // 2
-            for i, row in enumerate(rows_of):
-                for j, column in enumerate(columns):
+            rows, columns = (side - size + 1 for side in view.shape[1:])
+            chessboard = patches.stride == 2 and columns % 2
+            for row in range(rows):
+                for column in range(columns):
+                    if (row + column) % 2 if chessboard else row % patches.stride:
+                        continue
                     patch = view[:, row : row + size, column : column + size]
                     floor = FLOOR * view.var(correction=0)
                     patch = (patch - patch.mean()) / (patch.var(correction=0) + floor).sqrt()
                     answer = (filters * patch).sum((1, 2, 3))
-                    for top in {i >= high, i >= len(rows_of) - high}:
-                        for left in {j >= wide, j >= len(columns) - wide}:
-                            found[0, int(top), int(left)] += (answer - patches.threshold).relu() / high / wide / views
-                            found[1, int(top), int(left)] += (-answer - patches.threshold).relu() / high / wide / views
-        rows.append(found.permute(1, 2, 0, 3).flatten().sqrt())
-    return (torch.stack(rows) - patches.centre) / patches.unit
+                    beyond = torch.stack([answer - patches.threshold, -answer - patches.threshold]).relu()
+                    # From the first quarter of the image to the last, weight goes over from one half to the other.
+                    down, across = (
+                        min(max(2 * (place + 0.5) / count - 0.5, 0), 1)
+                        for place, count in ((row, rows), (column, columns))
+                    )
+                    weight = torch.tensor([[1 - down], [down]]) * torch.tensor([1 - across, across])
+                    found += weight[:, :, None, None] * beyond
+                    total += weight[:, :, None, None]
+        features.append((found / total).flatten().sqrt())
+    return (torch.stack(features) - patches.centre) / patches.unit
 
 
 @pytest.mark.parametrize("mirrored", [True, False])
-@pytest.mark.parametrize(("side", "stride"), [(8, 1), (9, 1), (12, 2)])
+@pytest.mark.parametrize(("side", "stride"), [(8, 1), (9, 1), (12, 2), (13, 2), (12, 3)])
 def test_features_equal_a_loop_over_patches(side: int, stride: int, mirrored: bool) -> None:
-    """With an odd number of positions, the middle ones belong to both sides."""
     images = torch.rand(3, 3, side, side, generator=torch.Generator().manual_seed(0))
     patches = Patches((3, side, side), filters=5, patch=4, stride=stride, threshold=0.5, mirrored=mirrored)
     patches.fit(seed=0)

@@ -34,8 +34,8 @@ from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted
 from onebyone.tensors import digest, read_tensors, write_tensors
 
-VERSION = 2
-READABLE = (1, 2)
+VERSION = 3
+READABLE = (1, 2, 3)
 FILES = ("files.keys", "files.slots")  # names of tensors
 MAX_COUNT = 2**48  # samples per class
 GENERATOR = "_extra_state"  # name of the state of a random generator, whose format depends on the type of device
@@ -228,6 +228,8 @@ def parse(
 
     with torch.device("meta") as shapes_only:  # so that a file with 10^12 classes allocates nothing
         blueprint = build(shapes_only)
+    if found["version"] == 2 and any(isinstance(part, nets.Patches) for part in blueprint.modules()):
+        raise UsageError(f"an older onebyone wrote it, with other features in {chosen}; train a new classifier")
     expected = found.get("encoder_hash")
     left_out = encoder_tensors(blueprint) if expected is not None else set()
     check_shapes(blueprint, tensors, left_out)

@@ -39,7 +39,9 @@ class PatchLDAOptions(BudgetOptions):
         high=1,
     )
     patch: int = option(8, "side of a filter in pixels; at most half of the image", low=1)
-    stride: int = option(0, "rows between patches; 0: 1 if the budget is below a megabyte, else 2, for speed", low=0)
+    stride: int = option(
+        0, "1: every patch, 2: every second; 0: 1 if the budget is below a megabyte, else 2, for speed", low=0
+    )
     threshold: float = option(1.0, "threshold of a filter's response, positive or negative", low=0)
 
 

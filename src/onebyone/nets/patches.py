@@ -19,7 +19,7 @@ CACHE = 8_000_000  # bytes of filter responses that fit into a processor's cache
 ROUNDS = 10  # of k-means
 FLOOR = 0.01  # of the variance of an image: flatter patches than that are mostly noise
 SCENES = 64  # dead leaves images that estimate mean and standard deviation of each feature
-CODES = 16  # units per standard deviation: features are rounded to units when they are summed
+CODES = 8  # units per standard deviation: features are rounded to units when they are summed, up to 127 of them
 LENGTH = 2.0  # of normalised vectors before they are projected, per square root of a dimension
 REGULARISATION = 0.1  # of the whitening; normalised patches have variance 1
 
@@ -30,11 +30,11 @@ class Patches(nn.Module):
     A patch is normalised to zero mean and unit variance, and described by the low frequencies of its cosine
     transform, which are close to the principal components of natural images. Filters are cluster centres of
     whitened patches of dead leaves images, so they do not depend on the stream. The part of a filter's response
-    beyond a threshold, positive and negative, is averaged over each quadrant of the image. If a ``mirrored`` image
-    is of the same class, the average is over the image and its mirror image. The square roots are 8 features per
-    filter, in units of a sixteenth of their standard deviation over dead leaves images. Mirrored filters are applied
-    instead of mirroring the image, which gives the same: a cosine of an odd frequency changes its sign. Patches begin
-    in every column, and in every ``stride``-th row.
+    beyond a threshold, positive and negative, is averaged over each quadrant of the image; quadrants overlap. If a
+    ``mirrored`` image is of the same class, the average is over the image and its mirror image. The square roots are 8
+    features per filter, in units of an eighth of their standard deviation over dead leaves images. Mirrored filters
+    are applied instead of mirroring the image, which gives the same: a cosine of an odd frequency changes its sign.
+    Patches begin in every pixel, or if ``stride`` is not 1, in those that :func:`lattices` returns.
 
     >>> patches = Patches((3, 32, 32), filters=5)
     >>> patches.fit(seed=0)
@@ -71,11 +71,14 @@ class Patches(nn.Module):
         # [views, components]: of the waves, in the image and in its mirror image
         self.register_buffer("signs", torch.stack([mirror.abs(), mirror][: 1 + mirrored]), persistent=False)
         self.register_buffer("filters", torch.zeros(filters, len(components), dtype=torch.float16))
-        rows, columns = (side - self.patch for side in self.size)
-        high, wide = halves(rows // stride + 1), halves(columns + 1)
+        rows, columns = (side - self.patch + 1 for side in self.size)
+        self.lattices = lattices(stride, columns)
+        high, wide = halves(rows), halves(columns)
         views = torch.stack([wide, wide.flip(1)][: 1 + mirrored])  # positions are mirrored too
-        pooling = torch.stack([torch.kron(high, view) for view in views]) / len(views)
-        self.register_buffer("pooling", pooling, persistent=False)  # [views, quadrants, positions] weights
+        grid = torch.einsum("ai,vbj->vabij", high, views).flatten(1, 2)
+        weights = torch.cat([grid[(..., *lattice)].flatten(2) for lattice in self.lattices], 2)
+        pooling = weights / weights.sum(2, keepdim=True) / len(views)
+        self.register_buffer("pooling", pooling, persistent=False)  # [views, quadrants, positions]
         self.count = filters
         self.width = 2 * filters * self.pooling.shape[1]
         self.register_buffer("centre", torch.zeros(self.width, dtype=torch.float16))
@@ -111,7 +114,7 @@ class Patches(nn.Module):
     def typical(self, generator: torch.Generator) -> Tensor:
         """[m, components] patches of dead leaves images; flat ones only if there are too few others."""
         described = self.described(dead_leaves(PICTURES, self.channels, 4 * self.patch, generator))
-        described = described.permute(0, 2, 3, 1).flatten(0, 2).double()
+        described = described.flatten(0, 1).double()
         described = described[torch.randperm(len(described), generator=generator)]
         return described[(described.norm(dim=1) < 1e-3).argsort(stable=True)[:MOST_PATCHES]]
 
@@ -128,7 +131,8 @@ class Patches(nn.Module):
         filters = torch.cat([filters * signs for signs in self.signs])[:, :, None, None]
         x = x if x.shape[2:] == self.size else F.adaptive_avg_pool2d(x, self.size)
         # A product of matrices, but convolutions of this kind are faster on some processors.
-        answers = F.conv2d(self.described(x), filters).permute(0, 2, 3, 1).flatten(1, 2)  # [n, pixels, views x filters]
+        described = self.described(x)[:, :, None].permute(0, 3, 1, 2)
+        answers = F.conv2d(described, filters)[..., 0].mT  # [n, positions, views x filters]
 
         def pool(answers: Tensor) -> Tensor:
             views = answers.tensor_split(len(self.pooling), 2)
@@ -140,17 +144,32 @@ class Patches(nn.Module):
         return (features - self.centre) / self.unit
 
     def described(self, x: Tensor) -> Tensor:
-        """[n, c, h, w] -> [n, components, rows, columns]: every patch, normalised."""
+        """[n, c, h, w] -> [n, positions, components]: every patch of the lattices, normalised."""
         x = x - x.mean((1, 2, 3), keepdim=True)  # squares of numbers far from zero would lose precision
-        mean, square = (self.window_mean(v.mean(1)) for v in (x, x.square()))
         floor = (FLOOR * x.square().mean((1, 2, 3))).clamp(min=1e-12)[:, None, None]
-        contrast = (square - mean.square()).clamp(min=0) + floor
+        mean, square = (self.window_mean(v.mean(1)) for v in (x, x.square()))
+        scale = ((square - mean.square()).clamp(min=0) + floor).rsqrt()
         x = x.contiguous(memory_format=torch.channels_last)
-        return F.conv2d(x, self.components, stride=(self.stride, 1)) * contrast.rsqrt()[:, None]
+        parts = []
+        for rows, columns in self.lattices:
+            waves = F.conv2d(x[:, :, rows.start :, columns.start :], self.components, stride=(rows.step, columns.step))
+            parts.append((waves * scale[:, None, rows, columns]).permute(0, 2, 3, 1).flatten(1, 2))
+        return torch.cat(parts, 1)
 
     def window_mean(self, x: Tensor) -> Tensor:
         """[n, h, w] -> [n, rows, columns]: the mean of every patch; average pooling is slower with one channel."""
-        return x.unfold(1, self.patch, self.stride).mean(-1).unfold(2, self.patch, 1).mean(-1)
+        return x.unfold(1, self.patch, 1).mean(-1).unfold(2, self.patch, 1).mean(-1)
+
+
+def lattices(stride: int, columns: int) -> list[tuple[slice, slice]]:
+    """Rows and columns of the first pixels of patches. Together they must be their own mirror image.
+
+    For a stride of 2, these are the squares of one colour of a chessboard, which describe an image better than every
+    second row. An even number of columns has no such pattern with that symmetry.
+    """
+    if stride == 2 and columns % 2:
+        return [(slice(0, None, 2), slice(0, None, 2)), (slice(1, None, 2), slice(1, None, 2))]
+    return [(slice(0, None, stride), slice(0, None, 1))]
 
 
 @lru_cache(maxsize=16)
@@ -199,13 +218,16 @@ def cosines(channels: int, side: int, dtype: torch.dtype = torch.float32) -> tup
 
 
 def halves(positions: int) -> Tensor:
-    """[2, positions] weights that average either half of a line. Both contain the middle one; of 1 there is one half.
+    """[2, positions] weights that average either half of a line; of 1 position there is one half.
 
-    >>> halves(3).tolist(), halves(1).tolist()
-    ([[0.5, 0.5, 0.0], [0.0, 0.5, 0.5]], [[1.0]])
+    Weights fall from one to zero along the middle half of the line. So features change little if an object moves.
+
+    >>> halves(4).tolist(), halves(1).tolist()
+    ([[0.5, 0.375, 0.125, 0.0], [0.0, 0.125, 0.375, 0.5]], [[1.0]])
     """
-    index = torch.arange(positions, device="cpu")  # on the device meta, a comparison imports torch._dynamo for seconds
-    rows = torch.stack([index < (positions + 1) // 2, index >= positions // 2][: min(2, positions)])
+    place = (torch.arange(positions, device="cpu") + 0.5) / positions
+    first = (1.5 - 2 * place).clamp(0, 1)
+    rows = torch.stack([first, first.flip(0)][: min(2, positions)])
     return rows / rows.sum(1, keepdim=True)
 
 
