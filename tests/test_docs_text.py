@@ -4,8 +4,10 @@ import ast
 import inspect
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from itertools import chain
 from pathlib import Path
+from pkgutil import resolve_name
 from runpy import run_path
 from textwrap import dedent
 from typing import Any
@@ -14,15 +16,9 @@ import pytest
 import yaml
 
 import onebyone
-from onebyone import memory
 from onebyone.cli.app import COMMANDS
-from onebyone.distributed import fit
-from onebyone.engine import measure_cost
-from onebyone.evaluation import evaluate_stream, metrics
-from onebyone.methods import choose
-from onebyone.runs import Results
-from onebyone.runs.table import tabulate
-from onebyone.streams import Stream, Task
+from onebyone.runs import RunConfig
+from onebyone.runs.results import Value
 
 Call = Callable[..., tuple[int, str, str]]
 ROOT = Path(__file__).parent.parent
@@ -32,6 +28,9 @@ BLOCK = re.compile(r"^``` ?\{?\.?(?:python|py|sh|yaml|bibtex)\}?\n(.*?)^```", re
 COLUMNS = 88
 PUBLIC = [*onebyone.__all__, "OnlineClassifier", "read_results"]
 VERBS = ("observe", "scores", "predict")  # of a learner; its other methods are for those who write one
+FOR_AUTHORS = ("learners", "memory", "networks")  # pages of parts for those who write a method
+NOT_CREATED = (onebyone.Learner, Exception)  # by users
+FIELDS = run_path(str(ROOT / "docs" / "hooks" / "fields.py"))
 
 
 def test_the_readme_is_short() -> None:
@@ -62,12 +61,21 @@ def test_the_versions_agree() -> None:
     assert f"version = {{{version}}}" in (ROOT / "docs" / "citing.md").read_text()
 
 
+def named() -> dict[Any, bool]:
+    """What is public or on a reference page for users, and whether its methods are shown."""
+    found = {getattr(onebyone, name): True for name in PUBLIC}
+    for path in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        if path.stem not in FOR_AUTHORS:
+            for name, options in re.findall(r"(?m)^::: (\S+)\n(    options: .*)?", path.read_text()):
+                found.setdefault(resolve_name(name), "members: false" not in options)
+    return found
+
+
 def documented() -> Iterator[tuple[str, Any]]:
     """Public functions and classes, and the public methods of these classes."""
-    more = (Results, Stream, Task, choose, evaluate_stream, fit, measure_cost, memory.create, metrics, tabulate)
-    for item in (*(getattr(onebyone, name) for name in PUBLIC), *more):
+    for item, with_methods in named().items():
         yield item.__name__, item
-        for name, member in vars(item).items() if inspect.isclass(item) else ():
+        for name, member in vars(item).items() if inspect.isclass(item) and with_methods else ():
             plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
             if (
                 inspect.isfunction(plain)
@@ -82,7 +90,8 @@ def missing(item: Any) -> list[str]:
     text = inspect.getdoc(item) or ""
     needed = []
     function = inspect.isfunction(item)
-    if (function or item in TAKES) and set(inspect.signature(item).parameters) - {"self", "cls"}:
+    created = inspect.isclass(item) and not issubclass(item, NOT_CREATED) and not is_dataclass(item)
+    if (function or created) and set(inspect.signature(item).parameters) - {"self", "cls"}:
         needed.append("Parameters")
     if function:
         tree = ast.parse(dedent(inspect.getsource(item)))
@@ -92,14 +101,29 @@ def missing(item: Any) -> list[str]:
     return [name for name in needed if f"{name}\n{'-' * len(name)}\n" not in text] + ([] if text else ["a docstring"])
 
 
-TAKES = (onebyone.Dataset, onebyone.Spec, onebyone.OnlineClassifier)  # classes that users create themselves
-
-
 @pytest.mark.parametrize(
     ("name", "item"), list(documented()), ids=lambda value: value if isinstance(value, str) else ""
 )
 def test_public_names_document_what_they_take_return_and_raise(name: str, item: Any) -> None:
+    assert not inspect.ismodule(item), f"{name} is a module; name the function in it"
     assert not missing(item), name
+
+
+@pytest.mark.parametrize("kind", [item for item in named() if is_dataclass(item)], ids=lambda kind: kind.__name__)
+def test_the_page_of_a_dataclass_describes_every_field(kind: Any) -> None:
+    text = inspect.getdoc(kind) or ""
+    shown = FIELDS["with_fields"](text, kind)
+    assert not [item.name for item in fields(kind) if not re.search(rf"(?m)^(?:\w+, )*{item.name}\b", shown)]
+    if shown != text:
+        assert all(FIELDS["described"](kind).values()), "write a comment behind each field"
+
+
+def test_fields_are_described_by_the_help_of_options_and_by_comments() -> None:
+    text = FIELDS["with_fields"](inspect.getdoc(RunConfig), RunConfig)
+    assert "classes_per_task : int, default 1\n    S: Classes that arrive together.\n" in text
+    assert "    Options of the method, as values or text.\n\nRaises\n------\n" in text
+    assert "\n>>> " in text.split("Raises\n")[1]
+    assert FIELDS["with_fields"]("A mean.", Value).startswith("A mean.\n\nAttributes\n----------\nmean : float\n")
 
 
 def test_a_missing_section_is_found() -> None:

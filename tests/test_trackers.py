@@ -17,17 +17,15 @@ from onebyone.runs.executors import Failed
 from onebyone.runs.grid import expand
 from onebyone.runs.listener import Listener
 from onebyone.runs.sweep import sweep
+from onebyone.runs.tracked import Points, flat, picture
 from onebyone.runs.trackers import (
     CURVE,
     MLflow,
-    Points,
     TensorBoard,
     TrackedRun,
     TrackedSweep,
     Tracker,
     WandB,
-    flat,
-    picture,
     together,
     tracker_named,
 )

@@ -2,9 +2,13 @@
 
 An example after sections such as Parameters gets the heading Examples, or it would belong to the last section.
 Parameters that are described together become an entry each, or all of them would be shown with the type of the first.
+The fields of a dataclass become a section (fields.py).
 """
 
 import re
+from pathlib import Path
+from pkgutil import resolve_name
+from runpy import run_path
 from typing import Any
 
 from griffe import Extension, Object
@@ -14,6 +18,7 @@ SECTION = re.compile(r"^-{3,}$", re.MULTILINE)  # the line below a heading
 GROUP = re.compile(r"^(\w+(?:, \w+)+)\n((?: {4}.*(?:\n|\Z))+)", re.MULTILINE)  # names, and their description
 HEADING = "Examples\n--------\n"
 ROLE = re.compile(r":(?:class|func|meth|mod):(`[^`]+`)")
+WITH_FIELDS = run_path(str(Path(__file__).with_name("fields.py")))["with_fields"]
 
 
 def apart(found: re.Match[str]) -> str:
@@ -24,8 +29,10 @@ def apart(found: re.Match[str]) -> str:
 class Markdown(Extension):
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring:
-            text = ROLE.sub(r"\1", obj.docstring.value)
-            text = GROUP.sub(apart, text)
+            text = obj.docstring.value
+            if obj.is_class and any(str(each.value).startswith("dataclass") for each in obj.decorators):
+                text = WITH_FIELDS(text, resolve_name(obj.path))
+            text = GROUP.sub(apart, ROLE.sub(r"\1", text))
             if SECTION.search(text) and HEADING not in text:
                 text = EXAMPLE.sub(lambda found: HEADING + found[0], text, count=1)
             obj.docstring.value = EXAMPLE.sub(lambda found: f"```pycon\n{found[0]}\n```", text)

@@ -18,7 +18,22 @@ UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
 def option(
     default: T, help: str, *, low: float | None = None, above: float | None = None, high: float | None = None
 ) -> T:
-    """A field with a default, a description, and bounds: at least ``low``, more than ``above``, at most ``high``."""
+    """A field of a dataclass of options.
+
+    Parameters
+    ----------
+    default
+        Its value if none is given.
+    help
+        What it means, as the command line and the documentation show it.
+    low, above, high
+        Bounds that are checked: at least ``low``, more than ``above``, at most ``high``.
+
+    Returns
+    -------
+    Field
+        For the class body: ``rate: float = option(0.1, "step size", above=0)``.
+    """
     metadata = {"help": help, "low": low, "above": above, "high": high}
     return field(default=default, metadata=metadata)  # type: ignore[no-any-return, call-overload, unused-ignore]
 

@@ -68,7 +68,22 @@ class RiverClassifier(Base):
         return True
 
     def learn_one(self, x: Sample, y: Hashable, w: float = 1.0) -> None:
-        """Learn from one sample of the weight ``w``. A sample of weight 0 is ignored."""
+        """Learn from one sample.
+
+        Parameters
+        ----------
+        x
+            The sample.
+        y
+            Its label.
+        w
+            Its weight. A sample of weight 0 is ignored.
+
+        Raises
+        ------
+        UsageError
+            The sample has other features than the first one.
+        """
         row = self._row(x)
         if w == 0:
             return
@@ -81,7 +96,23 @@ class RiverClassifier(Base):
         self.fitted = True
 
     def predict_one(self, x: Sample, **_: Any) -> Hashable:
-        """The predicted label, or None before the first ``learn_one``."""
+        """Predict the label of a sample.
+
+        Parameters
+        ----------
+        x
+            The sample.
+
+        Returns
+        -------
+        Hashable
+            The label; None before the first ``learn_one``.
+
+        Raises
+        ------
+        UsageError
+            The sample has other features than the first one.
+        """
         if not self.fitted:
             return None
         more = {} if self.unknown is None else {"unknown": self.unknown}
@@ -89,7 +120,23 @@ class RiverClassifier(Base):
         return label
 
     def predict_proba_one(self, x: Sample, **_: Any) -> dict[Hashable, float]:
-        """The probability of each known class. Empty before the first ``learn_one``."""
+        """Predict the probability of each class.
+
+        Parameters
+        ----------
+        x
+            The sample.
+
+        Returns
+        -------
+        dict of Hashable to float
+            The probability of each known class; empty before the first ``learn_one``.
+
+        Raises
+        ------
+        UsageError
+            The sample has other features than the first one.
+        """
         if not self.fitted:
             return {}
         (probabilities,) = np.asarray(self.model.predict_proba(self._row(x))).tolist()

@@ -13,7 +13,7 @@ from onebyone.errors import UsageError
 
 @dataclass(frozen=True)
 class CropFlip:
-    """The paper's augmentation: pad by ``padding`` zero pixels, crop at a random offset, flip half of the images.
+    """The paper's augmentation: pad with zeros, crop at a random offset, flip half of the images.
 
     The offset and the flip are drawn for each sample from the given generator. The crop is one gather for the batch.
 
@@ -24,8 +24,8 @@ class CropFlip:
     True
     """
 
-    padding: int = 4
-    flip: bool = True
+    padding: int = 4  # pixels added on every side; 0: no crop
+    flip: bool = True  # whether half of the images are flipped
 
     def __post_init__(self) -> None:
         if self.padding < 0:

@@ -26,9 +26,22 @@ DATASETS: Registry[Entry] = Registry("data set", "datasets")
 
 
 def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
-    """Register a function that takes a path (or None) and returns a :class:`Dataset` under ``name``.
+    """Register a function that reads a data set. Used as a decorator.
 
-    The first line of its docstring is printed by ``onebyone datasets``; ``about`` is its use in the paper.
+    The function takes a path (or None) and returns a :class:`Dataset`. The first line of its docstring is printed by
+    ``onebyone datasets``.
+
+    Parameters
+    ----------
+    name
+        Of the data set, as :func:`load` takes it.
+    about
+        Its use in the paper, printed by ``onebyone datasets``.
+
+    Returns
+    -------
+    Callable
+        The decorator, which returns the function unchanged.
     """
 
     def add(load: Loader) -> Loader:

@@ -97,7 +97,13 @@ class Report:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as values that JSON has."""
+        """The report as values that JSON has.
+
+        Returns
+        -------
+        dict of str to object
+            The attributes of the report by their names.
+        """
         return {
             "accuracy": self.accuracy,
             "interval": list(self.interval),

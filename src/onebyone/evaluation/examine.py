@@ -9,9 +9,21 @@ from onebyone.methods.registry import AnyLearner
 
 
 def right_answers(learner: AnyLearner, x: Tensor, y: Tensor) -> Tensor:
-    """[C] the number of samples per class that the learner predicts correctly; 0 for a class it has never seen.
+    """Count the samples of each class that a learner predicts correctly.
 
     No value is read, so a GPU can do other work until the result is needed.
+
+    Parameters
+    ----------
+    learner
+        The learner to ask.
+    x, y
+        Samples and their labels.
+
+    Returns
+    -------
+    Tensor
+        [C] right predictions per class; 0 for a class that the learner has never seen.
 
     >>> from onebyone import create, load
     >>> digits = load("digits")

@@ -30,14 +30,14 @@ class Prequential:
     ``recent`` and ``so_far`` are curves, with a value for each of ``seen``: ``plot(found.seen, found.recent)``.
     """
 
-    samples: int
-    accuracy: float  # of all samples
-    class_accuracy: Mapping[Hashable, float]  # by label, in order of first arrival
-    window: int
+    samples: int  # samples of the stream
+    accuracy: float  # accuracy of all samples
+    class_accuracy: Mapping[Hashable, float]  # accuracy by label, in order of first arrival
+    window: int  # samples that ``recent`` is over
     seen: tuple[int, ...]  # samples so far, after each chunk
     recent: tuple[float, ...]  # accuracy of the last ``window`` samples (of all, while there are fewer)
     so_far: tuple[float, ...]  # accuracy of all samples so far
-    seconds: Mapping[str, float] = field(compare=False)  # predicting and learning
+    seconds: Mapping[str, float] = field(compare=False)  # seconds of predicting and of learning
 
 
 def evaluate_stream(

@@ -20,24 +20,47 @@ class Result(Metrics):
     Accuracies are fractions. Everything but ``seconds`` is the same when the run is repeated on the same device.
     """
 
-    accuracy_matrix: Matrix  # [t][j]: on task j after task t; for tasks to come 0, or None if not disjoint
+    accuracy_matrix: Matrix  # row t, column j: on task j after task t; for tasks to come 0, or None if not disjoint
     class_accuracy: tuple[float | None, ...]  # at the end, by class; None for a class without test samples
     prequential: float | None  # share of samples predicted correctly before they were learnt, if asked for
     tasks: tuple[tuple[int, ...], ...]  # the classes of each task
     disjoint: bool  # whether a class arrived in one task only
-    samples: int
-    updates: int
-    cost: Cost
-    config: Mapping[str, Any]
-    seconds: Mapping[str, float]
+    samples: int  # samples of the stream
+    updates: int  # the number of steps, one per batch
+    cost: Cost  # the passes, operations and bytes of a step
+    config: Mapping[str, Any]  # the complete configuration, as recorded
+    seconds: Mapping[str, float]  # seconds of training and of evaluation
     environment: Mapping[str, str] = field(default_factory=dict)  # machine and versions; older files do not say
 
     def to_json(self) -> str:
+        """The text of ``result.json``.
+
+        Returns
+        -------
+        str
+            JSON that :meth:`from_json` reads.
+        """
         return json.dumps(asdict(self), indent=2) + "\n"
 
     @classmethod
     def read(cls, path: Path) -> Result:
-        """The result in a file."""
+        """The result in a file.
+
+        Parameters
+        ----------
+        path
+            A ``result.json``.
+
+        Returns
+        -------
+        Result
+            Equal to the one that was written.
+
+        Raises
+        ------
+        UsageError
+            The file holds something else.
+        """
         try:
             return cls.from_json(path.read_bytes())
         except UsageError as error:
@@ -45,7 +68,23 @@ class Result(Metrics):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Result:
-        """The result that :meth:`to_json` wrote; anything else raises a ``UsageError``."""
+        """The result that :meth:`to_json` wrote.
+
+        Parameters
+        ----------
+        text
+            JSON.
+
+        Returns
+        -------
+        Result
+            Equal to the one that was written.
+
+        Raises
+        ------
+        UsageError
+            The text is something else.
+        """
         try:
             found = json.loads(text)
             cost = Cost(**found.pop("cost"))

@@ -20,14 +20,20 @@ AUTO = "auto"
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Checked):
-    """The configuration of one run. ``options`` are those of the method, as texts or values.
+    """The configuration of one run.
 
-    >>> RunConfig(method="er", options={"learning_rate": "0.01"}).method_options().learning_rate
+    Raises
+    ------
+    UsageError
+        A value has the wrong type, or is out of its bounds.
+
+    >>> config = RunConfig(method="er", options={"learning_rate": "0.01"})
+    >>> config.method_options().learning_rate
     0.01
     """
 
     # `onebyone run` has an option for each of these, with this help; a letter before a colon stands for the value.
-    method: str = option("ccp", "`onebyone methods`, or FILE.py:NAME")
+    method: str = option("ccp", "See `onebyone methods`, or FILE.py:NAME")
     dataset: str = option("digits", "See `onebyone datasets`")
     classes_per_task: int = option(1, "S: Classes that arrive together", low=1)
     memory_per_class: int = option(20, "M: Samples kept per class, or their bytes", low=1)
@@ -38,10 +44,21 @@ class RunConfig(Checked):
     class_order: Order = option("label", "Order of arrival: label or random")
     held_out: bool = option(False, "Evaluate on a held-out tenth of the training set")
     prequential: bool = option(False, "Also predict every batch before learning it")
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)  # options of the method, as values or text
 
     def method_options(self) -> Checked:
-        """The options of the method, checked; with ``memory_per_class`` if the method has a memory."""
+        """The options of the method, checked.
+
+        Returns
+        -------
+        Checked
+            With ``memory_per_class`` if the method has a memory.
+
+        Raises
+        ------
+        UsageError
+            There is no such method, it has no such option, or a value is wrong.
+        """
         if "memory_per_class" in self.options:
             raise UsageError("memory_per_class is an option of the run, not of the method; give it to the run")
         kind = find(self.method).options
@@ -51,7 +68,17 @@ class RunConfig(Checked):
         return parse(kind, texts, f"option of {self.method}")
 
     def full_stream(self) -> str:
-        """The stream with all its options; the method iid has a shuffled stream and accepts no other.
+        """The stream with all its options.
+
+        Returns
+        -------
+        str
+            Its name and options. The method iid has a shuffled stream.
+
+        Raises
+        ------
+        UsageError
+            There is no such stream, an option of it is wrong, or the method cannot learn it.
 
         >>> RunConfig().full_stream(), RunConfig(stream="returning:periods=2").full_stream()
         ('class-incremental:imbalance=1.0', 'returning:imbalance=1.0,periods=2')
@@ -66,7 +93,15 @@ class RunConfig(Checked):
     def in_full(self, device: str) -> RunConfig:
         """The same run in the one form that is recorded: every option with its value, converted to its type.
 
-        ``device`` is the type of the device in use. Two configurations that give the same run become equal.
+        Parameters
+        ----------
+        device
+            The type of the device in use.
+
+        Returns
+        -------
+        RunConfig
+            Two configurations that give the same run become equal.
 
         >>> spelt = RunConfig(method="er", stream="class-incremental", options={"learning_rate": "1e-1"})
         >>> spelt.in_full("cpu") == RunConfig(method="er").in_full("cpu")
@@ -85,10 +120,22 @@ class RunConfig(Checked):
         )
 
     def resolved(self, device: str, data: str) -> dict[str, Any]:
-        """The configuration as it is recorded: every option with its value, the device type and the data in use.
+        """The configuration as it is recorded.
 
         The default stream of the method is left out, because runs from before there were other streams lack it. So is
         the default precision.
+
+        Parameters
+        ----------
+        device
+            The type of the device in use.
+        data
+            The fingerprint of the data in use.
+
+        Returns
+        -------
+        dict of str to object
+            Every option with its value, the device type and the data.
         """
         found = asdict(self.in_full(device)) | {"data": data}
         found["options"] = recorded(found["options"])
@@ -99,7 +146,12 @@ class RunConfig(Checked):
         return found
 
     def folder_name(self) -> str:
-        """The name of the run's folder, whoever starts it: see :func:`folder_name`.
+        """The name of the folder that commands and sweeps give to this run.
+
+        Returns
+        -------
+        str
+            The main fields, and a hash of everything that can change a number.
 
         >>> RunConfig(method="er", seed=3, device="cpu").folder_name()
         'er-digits-s1-m20-seed3-...'

@@ -28,9 +28,9 @@ METRICS = (*FRACTIONS, *(f"cost.{item.name}" for item in fields(Cost)), "seconds
 class Value:
     """A mean over runs, with its standard deviation."""
 
-    mean: float
-    std: float
-    runs: int
+    mean: float  # over the runs
+    std: float  # the divisor is the number of runs
+    runs: int  # how many
 
     def __str__(self) -> str:
         return self.text(".1f")
@@ -46,7 +46,18 @@ class Value:
         return self.std / math.sqrt(self.runs - 1) if self.runs > 1 else 0.0
 
     def text(self, form: str) -> str:
-        """Mean ± standard deviation, each in this format; the mean alone if there is only one run."""
+        """Mean ± standard deviation.
+
+        Parameters
+        ----------
+        form
+            The format of both numbers, such as ``".1f"``.
+
+        Returns
+        -------
+        str
+            The mean alone if there is only one run.
+        """
         return f"{self.mean:{form}} ± {self.std:{form}}" if self.runs > 1 else f"{self.mean:{form}}"
 
 
@@ -67,12 +78,11 @@ def summarize(numbers: Iterable[float | None]) -> Value | None:
 class Record:
     """One run: its configuration, its numbers and the machine it ran on.
 
-    ``config`` is the complete configuration as in result.json. ``metrics`` maps the names in ``METRICS`` to
-    numbers; accuracies are fractions. A record from a CSV file has only the metrics that the file has.
+    Accuracies are fractions. A record from a CSV file has only the metrics that the file has.
     """
 
-    config: Mapping[str, Any]
-    metrics: Mapping[str, float | None]
+    config: Mapping[str, Any]  # the complete configuration, as in result.json
+    metrics: Mapping[str, float | None]  # numbers by name, such as ``accuracy`` or ``cost.flops``
     anytime: tuple[float, ...]  # accuracy over the classes seen so far, after each task
     class_accuracy: tuple[float | None, ...]  # at the end of the stream
     environment: Mapping[str, str]  # name of the device, and versions
@@ -80,7 +90,18 @@ class Record:
 
     @classmethod
     def from_result(cls, result: Result) -> Record:
-        """What a run returns, as a record."""
+        """What a run returns, as a record.
+
+        Parameters
+        ----------
+        result
+            Of :func:`onebyone.runs.run`, or of a sweep.
+
+        Returns
+        -------
+        Record
+            With all metrics.
+        """
         metrics = {name: _number(result, name) for name in METRICS}
         stream = "class-incremental" if result.disjoint else "iid"
         return cls(result.config, metrics, result.anytime, result.class_accuracy, result.environment, stream)
@@ -110,7 +131,7 @@ class Results:
     (2, Value(mean=0.0, std=0.0, runs=2))
     """
 
-    rows: tuple[Record, ...] = ()
+    rows: tuple[Record, ...] = ()  # one per run
 
     @classmethod
     def from_runs(cls, results: Iterable[Result]) -> Results:

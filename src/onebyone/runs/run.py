@@ -141,10 +141,7 @@ class Run:
         self.progress.steps += 1
 
     def evaluate(self) -> Iterator[None]:
-        """End a task: call ``end_task`` if the learner needs it, and predict the test set.
-
-        Yields while a GPU is busy, so that other runs continue.
-        """
+        """End a task and predict the test set. Yields while a GPU is busy, so that other runs continue."""
         while self.engine.busy():
             yield
         self.progress.training_seconds += self.lap_seconds()
@@ -169,20 +166,17 @@ class Run:
         return self.clock - before
 
     def matrix(self) -> Matrix:
+        tasks = [task.classes for task in self.stream.tasks]
         first_task = None if self.stream.disjoint else self.first_task
-        return accuracy_matrix(
-            self.progress.right, self.test_counts, [task.classes for task in self.stream.tasks], first_task
-        )
+        return accuracy_matrix(self.progress.right, self.test_counts, tasks, first_task)
 
     def finish(self) -> Result:
         """Compute the result, and write it to the folder if there is one."""
-        progress, matrix = self.progress, self.matrix()
+        progress, matrix, counts = self.progress, self.matrix(), self.test_counts
         result = Result(
             **vars(metrics(matrix, self.stream.disjoint)),
             accuracy_matrix=matrix,
-            class_accuracy=tuple(
-                r / n if n else None for r, n in zip(progress.right[-1], self.test_counts, strict=True)
-            ),
+            class_accuracy=tuple(r / n if n else None for r, n in zip(progress.right[-1], counts, strict=True)),
             prequential=progress.predicted / self.stream.samples if self.config["prequential"] else None,
             tasks=tuple(task.classes for task in self.stream.tasks),
             disjoint=self.stream.disjoint,
@@ -228,12 +222,32 @@ def run(
 ) -> Result:
     """Do a run, or resume it.
 
-    With ``out``, results and checkpoints are written to that folder, and the run can be stopped and resumed.
-    ``checkpoint_every`` is the number of steps between checkpoints, by default 500, on a GPU 5000. ``strict`` refuses
-    an image folder with files that cannot be read, instead of skipping these with a warning.
+    Parameters
+    ----------
+    config
+        What to run.
+    data
+        The data set itself. None: it is read as the configuration names it.
+    data_dir, strict
+        For :func:`load`: the folder of the data, and whether unreadable files are refused.
+    out
+        The folder of results and checkpoints. None: nothing is written.
+    checkpoint_every
+        Steps between checkpoints. None: 500, on a GPU 5000.
+    listener
+        Is called about the progress.
 
-    Raises ``UsageError`` for a wrong configuration and for a folder that belongs to another run or process, and
-    ``Interrupted`` after Ctrl-C.
+    Returns
+    -------
+    Result
+        Metrics, cost and configuration.
+
+    Raises
+    ------
+    UsageError
+        The configuration is wrong, or the folder belongs to another run or process.
+    Interrupted
+        After Ctrl-C; with a folder, the same call resumes.
 
     >>> result = run(RunConfig(method="er", classes_per_task=5))
     >>> len(result.accuracy_matrix), result.samples
@@ -270,10 +284,7 @@ def steps_in_folder(
     listener: Listener,
     stopped: threading.Event,
 ) -> Steps[Result]:
-    """The steps of a run; its folder, if it has one, is locked until the last step.
-
-    Raises ``NotNow`` where another process works in the folder.
-    """
+    """The steps of a run. Its folder is locked until the last step; ``NotNow`` if another process works in it."""
     with ExitStack() as locked:
         existed = folder is not None and folder.exists()
         if folder is not None and existed:

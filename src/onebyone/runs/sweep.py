@@ -56,18 +56,36 @@ def sweep(
     executor: str | Executor = "local",
     listener: SweepListener | None = None,
 ) -> dict[str, Result | Failed]:
-    """Do all these runs, or resume them, each in its own folder under ``out``. Returns the outcomes by folder name.
+    """Do many runs, or resume them. Processes that do the same sweep share the runs; each returns all outcomes.
 
-    ``jobs`` is the number of runs at the same time: in this process on a GPU, in worker processes on a CPU. Workers
-    import the script that calls this function, so the call has to be under ``if __name__ == "__main__":``. They also
-    import the methods, which have to be registered in a module or file. ``device`` replaces that of the configurations.
+    Workers import the calling script and the files of its methods: call this under ``if __name__ == "__main__":``.
 
-    ``executor`` says where: ``"local"``, ``"ray"`` or ``"slurm"``, or an object such as
-    ``onebyone.runs.executors.RayExecutor(address="auto")``. On Ray, ``jobs`` is the number of runs at once on all CPUs
-    together, or on each GPU. The results have the same bits.
+    Parameters
+    ----------
+    configs
+        What to run.
+    out
+        Each run has its own folder under this one.
+    data_dir, strict, checkpoint_every, listener
+        As in :func:`run`.
+    device
+        Replaces that of the configurations.
+    jobs
+        Runs at the same time, on Ray on all CPUs together or on each GPU. None chooses by the machine.
+    executor
+        ``"local"``, ``"ray"``, ``"slurm"``, or an object such as ``RayExecutor(address="auto")``.
 
-    Several processes may do the same sweep, for example one per GPU: they share the runs, and each of them returns all
-    outcomes. Raises ``Interrupted`` after Ctrl-C.
+    Returns
+    -------
+    dict of str to Result or Failed
+        The outcome of each run by the name of its folder.
+
+    Raises
+    ------
+    UsageError
+        A configuration is wrong, or the executor cannot work here.
+    Interrupted
+        After Ctrl-C; the same call resumes.
 
     >>> import tempfile
     >>> from onebyone.runs.grid import expand

@@ -21,38 +21,72 @@ from onebyone.runs.executors import Failed
 from onebyone.runs.listener import Listener
 from onebyone.runs.run import CURVE as CURVE_FILE
 from onebyone.runs.sweep import SweepListener
+from onebyone.runs.tracked import Points, flat, picture, points_in, summary
 
-SUMMARY = ("accuracy", "forgetting", "average_anytime", "prequential")
 CURVE = "anytime_accuracy"
 PROJECT = "onebyone"
-Points = Sequence[tuple[int, float]]  # of the anytime curve
 L = TypeVar("L")
 
 
 class Tracker(ABC):
-    """A back end. ``open`` gives an object for a run, which the other methods take."""
+    """A back end; derive your own from it."""
 
     @abstractmethod
     def open(self, name: str, config: Mapping[str, Any], sweep: str | None) -> Any:
-        """Begin a run with this configuration; ``sweep`` is the folder of the sweep that it belongs to."""
+        """Begin a run.
+
+        Parameters
+        ----------
+        name
+            Of the run.
+        config
+            As it is recorded.
+        sweep
+            The folder of the sweep that the run belongs to, if there is one.
+
+        Returns
+        -------
+        object
+            The run, as the other methods take it.
+        """
 
     @abstractmethod
     def point(self, run: Any, samples: int, accuracy: float) -> None:
-        """A point of the anytime curve: the accuracy over the classes seen after this number of samples."""
+        """Record a point of the anytime curve.
+
+        Parameters
+        ----------
+        run
+            From ``open``.
+        samples, accuracy
+            The accuracy over the classes seen so far, after this number of samples.
+        """
 
     @abstractmethod
     def close(self, run: Any, result: Result | None, points: Points) -> None:
-        """End a run: with its result and its curve, or with None if it failed or was stopped."""
+        """End a run.
+
+        Parameters
+        ----------
+        run
+            From ``open``.
+        result
+            None if the run failed or was stopped.
+        points
+            The anytime curve: samples, and the accuracy after them.
+        """
 
     def close_sweep(self) -> None:  # noqa: B027  # most have nothing to do
         """End the sweep, if there was one."""
 
 
 class MLflow(Tracker):
-    """Runs of MLflow, in the experiment ``onebyone``; a sweep is a parent with its runs as children.
+    """Runs of MLflow, in the experiment ``onebyone``; a sweep is a parent, which continues when it is resumed.
 
-    ``uri`` is where MLflow keeps them; None uses ``MLFLOW_TRACKING_URI`` or MLflow's default. A sweep that is resumed
-    continues its parent.
+    Parameters
+    ----------
+    uri
+        Where MLflow keeps them. None: the variable ``MLFLOW_TRACKING_URI``, or MLflow's default.
     """
 
     def __init__(self, uri: str | None = None) -> None:
@@ -107,7 +141,13 @@ class MLflow(Tracker):
 
 
 class TensorBoard(Tracker):
-    """Event files of TensorBoard: a sub-folder of ``folder`` for each run."""
+    """Event files of TensorBoard.
+
+    Parameters
+    ----------
+    folder
+        Each run has a sub-folder of it.
+    """
 
     def __init__(self, folder: str | Path) -> None:
         try:
@@ -146,7 +186,10 @@ class TensorBoard(Tracker):
 class WandB(Tracker):
     """Runs of Weights & Biases, in the project ``onebyone``; the runs of a sweep are a group.
 
-    ``WANDB_MODE=offline`` writes to ``folder`` only, and so do all other settings of W&B apply.
+    Parameters
+    ----------
+    folder
+        Where W&B writes its files. Its settings apply: with ``WANDB_MODE=offline`` it writes nowhere else.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
@@ -206,7 +249,15 @@ class Careful:
 
 
 class TrackedRun(Listener):
-    """Tells trackers about a run: ``run(config, listener=TrackedRun("er", [MLflow()]))``."""
+    """Tells trackers about a run: ``run(config, listener=TrackedRun("er", [MLflow()]))``.
+
+    Parameters
+    ----------
+    name
+        Of the run.
+    trackers
+        They record it.
+    """
 
     def __init__(self, name: str, trackers: Sequence[Tracker]) -> None:
         self.name, self.trackers = name, [Careful(tracker) for tracker in trackers]
@@ -237,7 +288,15 @@ class TrackedRun(Listener):
 
 
 class TrackedSweep(SweepListener):
-    """Tells trackers about a sweep, every run when it has ended: with any executor, in the process of the sweep."""
+    """Tells trackers about a sweep, every run when it has ended: with any executor, in the process of the sweep.
+
+    Parameters
+    ----------
+    folder
+        Of the sweep.
+    trackers
+        They record it.
+    """
 
     def __init__(self, folder: str | Path, trackers: Sequence[Tracker]) -> None:
         self.folder, self.trackers = str(Path(folder).absolute()), [Careful(tracker) for tracker in trackers]
@@ -286,41 +345,3 @@ def tracker_named(text: str) -> Tracker:
     if name == "tensorboard" and not rest:
         raise UsageError("tensorboard needs a folder; write for example --track tensorboard:logs")
     return made[name]()
-
-
-def summary(result: Result) -> dict[str, float]:
-    """The final numbers of a run that it has."""
-    numbers = {name: getattr(result, name) for name in SUMMARY}
-    numbers |= {f"seconds_{name}": value for name, value in result.seconds.items()}
-    return {name: float(value) for name, value in numbers.items() if value is not None}
-
-
-def points_in(path: Path) -> list[tuple[int, float]]:
-    """The anytime curve in the file ``curve.csv`` of a run: samples, and the accuracy after them."""
-    rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
-    return [(int(samples), float(accuracy)) for _, samples, accuracy in rows]
-
-
-def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration without nesting.
-
-    >>> flat({"method": "er", "options": {"momentum": 0.9}})
-    {'method': 'er', 'options.momentum': 0.9}
-    """
-    found: dict[str, Any] = {}
-    for key, value in config.items():
-        found |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
-    return found
-
-
-def picture(result: Result, points: Points) -> bytes:
-    """The anytime curve as a PNG file."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(5, 3), layout="constrained")
-    axes = figure.add_subplot()
-    axes.plot(*zip(*points, strict=True), marker="o")
-    axes.set(xlabel="samples", ylabel="accuracy", ylim=(0, 1), title=str(result.config["method"]))
-    found = io.BytesIO()
-    figure.savefig(found, format="png", dpi=100)
-    return found.getvalue()

@@ -56,9 +56,9 @@ class Stream:
     ([(0, 1), (2,)], 3, [2, 1, 1])
     """
 
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task, ...]  # in order of arrival
     disjoint: bool  # whether a class arrives in one task only
-    batch_size: int
+    batch_size: int  # samples that arrive together
 
     def __iter__(self) -> Iterator[Tensor]:
         for task in self.tasks:

@@ -18,13 +18,25 @@ Check = Callable[[], None]
 
 
 def check_learner(learner: str | type[AnyLearner], *, thorough: bool = False) -> None:
-    """Check a registered method, given by its name or class; the first thing that is wrong is raised as a sentence.
+    """Check that a registered method fulfils the contract of a learner.
 
-    Every stream it may meet, every pair of values of its options, static shapes, memory, answers, random numbers and
-    resuming: a method that passes can be used wherever one of this package can. It takes some seconds, on the CPU.
-    ``thorough`` tries every combination of its options, which can take minutes.
+    The checks cover every stream, every pair of values of its options, static shapes, memory, answers, random numbers
+    and resuming. A method that passes can be used wherever a method of this package can. The checks take some seconds
+    on a CPU. A method may refuse a kind of data that it cannot learn with a ``UsageError`` when it is created.
 
-    A kind of data that the method cannot learn it may refuse with a ``UsageError`` when it is made.
+    Parameters
+    ----------
+    learner
+        The name of the method, or its class.
+    thorough
+        Whether to try every combination of its options, which can take minutes.
+
+    Raises
+    ------
+    BrokenContract
+        The first thing that is wrong, as a sentence.
+    UsageError
+        The method is not registered.
 
     >>> check_learner("finetune")
     """
@@ -33,7 +45,17 @@ def check_learner(learner: str | type[AnyLearner], *, thorough: bool = False) ->
 
 
 def checks(learner: str | type[AnyLearner]) -> Iterator[tuple[str, Check]]:
-    """The checks of :func:`check_learner` with their titles, to be run one by one; the most informative come first.
+    """The checks of :func:`check_learner`, to be run one by one. The most informative come first.
+
+    Parameters
+    ----------
+    learner
+        The name of the method, or its class.
+
+    Returns
+    -------
+    Iterator of (str, Callable)
+        The title of each check, and a function that raises a :class:`BrokenContract`.
 
     >>> dict(checks("finetune"))["boundaries"]()
     """
