@@ -6,6 +6,7 @@ python benchmarks/report.py
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -17,6 +18,8 @@ from onebyone.runs.table import Table, render
 
 ROOT = Path(__file__).parent.parent
 NUMBERS = ROOT / "results" / "benchmarks"
+COLUMNS = re.compile(r"\S {2,}\S|^ {2}", re.MULTILINE)
+MARKUP = re.compile(r"([*_<|`])")
 
 
 def read(name: str) -> dict[str, Any]:
@@ -110,8 +113,10 @@ def picture(numbers: dict[str, Any], path: Path) -> None:
 
 
 def lines(title: str, name: str, note: str) -> str:
-    printed = (NUMBERS / f"{name}.txt").read_text().strip()
-    return f"## {title}\n\n{note}\n\n```\n{printed}\n```\n"
+    """What a program printed: sentences as prose, and columns as they are."""
+    blocks = (NUMBERS / f"{name}.txt").read_text().strip().split("\n\n")
+    shown = [f"```\n{block}\n```" if COLUMNS.search(block) else MARKUP.sub(r"\\\1", block) for block in blocks]
+    return "\n\n".join([f"## {title}", note, *shown]) + "\n"
 
 
 def main() -> None:
