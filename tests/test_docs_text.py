@@ -72,13 +72,15 @@ def named() -> dict[Any, bool]:
 
 
 def documented() -> Iterator[tuple[str, Any]]:
-    """Public functions and classes, and the public methods of these classes."""
+    """Public functions and classes, and the public methods of these classes, inherited ones included."""
     for item, with_methods in named().items():
         yield item.__name__, item
-        for name, member in vars(item).items() if inspect.isclass(item) and with_methods else ():
+        for name in dir(item) if inspect.isclass(item) and with_methods else ():
+            member = inspect.getattr_static(item, name)
             plain = member.__func__ if isinstance(member, classmethod | staticmethod) else member
             if (
                 inspect.isfunction(plain)
+                and plain.__module__.startswith("onebyone.")
                 and not name.startswith("_")
                 and (item is not onebyone.Learner or name in VERBS)
             ):
@@ -124,6 +126,13 @@ def test_fields_are_described_by_the_help_of_options_and_by_comments() -> None:
     assert "    Options of the method, as values or text.\n\nRaises\n------\n" in text
     assert "\n>>> " in text.split("Raises\n")[1]
     assert FIELDS["with_fields"]("A mean.", Value).startswith("A mean.\n\nAttributes\n----------\nmean : float\n")
+
+
+def test_the_page_of_the_classifier_shows_what_it_inherits() -> None:
+    """Its methods are in several classes, and only the last of these is the one that users know."""
+    page = (ROOT / "docs" / "reference" / "classifier.md").read_text()
+    assert "::: onebyone.estimator.OnlineClassifier\n    options: {inherited_members: true}\n" in page
+    assert {"OnlineClassifier.predict", "OnlineClassifier.merge"} <= dict(documented()).keys()
 
 
 def test_a_missing_section_is_found() -> None:

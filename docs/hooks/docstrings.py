@@ -2,13 +2,15 @@
 
 An example after sections such as Parameters gets the heading Examples, or it would belong to the last section.
 Parameters that are described together become an entry each, or all of them would be shown with the type of the first.
-The fields of a dataclass become a section (fields.py).
+What a function returns gets its type from the signature, if the docstring has only a sentence about it, or the sentence
+would be shown as a type. The fields of a dataclass become a section (fields.py).
 """
 
 import re
 from pathlib import Path
 from pkgutil import resolve_name
 from runpy import run_path
+from textwrap import indent
 from typing import Any
 
 from griffe import Extension, Object
@@ -16,6 +18,7 @@ from griffe import Extension, Object
 EXAMPLE = re.compile(r"^>>> .*(?:\n(?!\s*$).*)*", re.MULTILINE)  # to the next empty line
 SECTION = re.compile(r"^-{3,}$", re.MULTILINE)  # the line below a heading
 GROUP = re.compile(r"^(\w+(?:, \w+)+)\n((?: {4}.*(?:\n|\Z))+)", re.MULTILINE)  # names, and their description
+RETURNS = re.compile(r"^(Returns\n-{3,}\n)((?:\S.*(?:\n|\Z))+)(?! )", re.MULTILINE)  # only a sentence
 HEADING = "Examples\n--------\n"
 ROLE = re.compile(r":(?:class|func|meth|mod):(`[^`]+`)")
 WITH_FIELDS = run_path(str(Path(__file__).with_name("fields.py")))["with_fields"]
@@ -26,12 +29,19 @@ def apart(found: re.Match[str]) -> str:
     return "".join(f"{name}\n{found[2].rstrip()}\n" for name in found[1].split(", "))
 
 
+def typed(text: str, returned: str) -> str:
+    """A docstring whose section Returns has a type."""
+    return RETURNS.sub(lambda found: f"{found[1]}{returned}\n{indent(found[2], '    ')}", text)
+
+
 class Markdown(Extension):
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring:
             text = obj.docstring.value
             if obj.is_class and any(str(each.value).startswith("dataclass") for each in obj.decorators):
                 text = WITH_FIELDS(text, resolve_name(obj.path))
+            if obj.is_function:
+                text = typed(text, str(obj.returns))
             text = GROUP.sub(apart, ROLE.sub(r"\1", text))
             if SECTION.search(text) and HEADING not in text:
                 text = EXAMPLE.sub(lambda found: HEADING + found[0], text, count=1)
