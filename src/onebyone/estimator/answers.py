@@ -49,7 +49,8 @@ class AnsweringClassifier(StatefulClassifier):
         unknown
             The label of samples that are like nothing learnt: those whose ``typicality`` is lower than that of all but
             a share of ``unknown_rate`` of known samples. None: every sample gets one of ``classes_``. At least 20
-            samples have to be learnt first.
+            samples have to be learnt first. While fewer than ``2 / unknown_rate`` samples show how typical a known
+            one is, fewer known samples are turned away, and only unknown ones that are far away from all classes.
 
         Returns
         -------

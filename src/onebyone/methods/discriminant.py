@@ -44,7 +44,7 @@ class Discriminant:
 
     ``weights`` [C], ``means`` [C, d] and ``scatter`` [d, d] are of the classes with samples. The first ``always``
     features are always used, the others only if they improve the separation of classes by the factor ``gain``.
-    ``shrinkage`` is chosen by the statistics if it is 0.
+    ``shrinkage`` is chosen by the statistics if it is 0. ``one_unit`` says that all features have the same unit.
 
     With ``by_distance``, the scores of a sample are divided by the distance of its features from the mean of all
     samples, relative to the usual distance. Of an image with twice the contrast in its features, all differences
@@ -68,8 +68,9 @@ class Discriminant:
         shrinkage: float = 0.0,
         gain: float = GAIN,
         by_distance: bool = False,
+        one_unit: bool = False,
     ) -> None:
-        scale = feature_scale(weights, means, scatter)
+        scale = feature_scale(weights, means, scatter, one_unit)
         means, scatter = means * scale, scatter * scale[:, None] * scale
         total, every = float(weights.sum()), len(scale)
 

@@ -62,7 +62,7 @@ class LDA(PatchLDA):
                 self.encoder.to(self.device)
             # A learner with room for more classes shares the encoder, which never changes.
             self.options = replace(self.options, encoder=self.encoder)
-            self.gain = ENCODED_GAIN
+            self.gain, self.one_unit = ENCODED_GAIN, True
 
     @property
     def reads_patches(self) -> bool:

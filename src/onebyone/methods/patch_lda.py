@@ -71,6 +71,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     side: int = LARGEST  # pixels of the shorter side that patches see
     gain: float = GAIN  # by which projections must improve the separation of classes to be used
+    one_unit: bool = False  # whether all features have the same unit
 
     def __init__(self, options: PatchLDAOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
         options = options.budgeted(spec)
@@ -223,10 +224,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def forget(self, x: Tensor, y: Tensor) -> None:
         super().forget(x, y)
         before = self.moments.squares()
-        minus = -torch.ones(len(y), dtype=torch.float64, device=y.device)
-        for part, labels, amount in zip(
-            x.split(self.spec.chunk), y.split(self.spec.chunk), minus.split(self.spec.chunk), strict=True
-        ):
+        minus, size = -torch.ones(len(y), dtype=torch.float64, device=y.device), self.spec.chunk
+        for part, labels, amount in zip(x.split(size), y.split(size), minus.split(size), strict=True):
             read = self.read(part)
             features = self.codes(read)
             self.moments.add(features, labels, amount)
@@ -334,7 +333,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
             self._solution = Solution(last.discriminant, known, self, last)
             return self._solution
         always = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else self.moments.width
-        settings = self.options.shrinkage, self.gain, self.reads_patches
+        settings = self.options.shrinkage, self.gain, self.reads_patches, self.one_unit
         answer = Discriminant(weights, means, self.moments.scatter(), always, *settings)
         self._solution = Solution(answer, known, self)
         return self._solution

@@ -160,10 +160,12 @@ def thin_root(scatter: Tensor, rank: int) -> Tensor | None:
     return rows if float(left.max()) <= 1e3 * ROUNDING * total else None
 
 
-def feature_scale(weights: Tensor, means: Tensor, scatter: Tensor) -> Tensor:
+def feature_scale(weights: Tensor, means: Tensor, scatter: Tensor, one_unit: bool = False) -> Tensor:
     """[d] factors that make features comparable: 1, or if few features hold most of the variance, by their variance.
 
-    The variance is that within classes, with that over all samples as one more sample.
+    The variance is that within classes, with that over all samples as one more sample. If all features have one unit,
+    the mean variance counts as much as d samples: some of an encoder's features are nearly 0 in all of a few images,
+    and divided by their small deviation, these would make any new image distant from everything.
     """
     total = weights.sum()
     between = (weights[:, None] * (means - weights @ means / total).square()).sum(0)
@@ -171,7 +173,10 @@ def feature_scale(weights: Tensor, means: Tensor, scatter: Tensor) -> Tensor:
     even = variance.sum() ** 2 / (len(variance) * variance.square().sum()).clamp(min=1e-300)
     if not float(variance.sum()) > 0 or float(even) >= UNEVEN:
         return torch.full_like(variance, 1 / math.sqrt(float(variance.mean()) or 1.0))
-    within = (scatter.diagonal().clamp(min=0) + variance) / (total - len(weights) + 1)
+    count = total - len(weights) + 1
+    within = (scatter.diagonal().clamp(min=0) + variance) / count
+    if one_unit:
+        return ((count * within + len(within) * within.mean()) / (count + len(within))).rsqrt()
     varies = variance > 1e-12 * (means.square().mean(0) + variance)  # less is rounding error of a constant
     return within.where(varies, 1.0).rsqrt() * varies
 
