@@ -6,11 +6,17 @@
 
 Alternatives are measured in turn in one process, so that other load on the machine meets all of them, and medians are
 printed. CPU time is that of all threads, in milliseconds per image.
+
+`files` prints where the CPU time of learning goes: a checksum of each file, by which no file is learnt twice; decoding,
+at a reduced size if the file is a large JPEG; resizing and stacking; the encoder; and the rest, which is the statistics
+and the saved file. No order of these stages can be faster than all cores busy with them, so the ratio of the encoder's
+time to the sum of the first four bounds the ratio of rates.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import resource
 import subprocess
@@ -31,8 +37,9 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from onebyone import OnlineClassifier, nets
+from onebyone.data.images import DRAFT
 from onebyone.data.loading import load_batches
-from onebyone.estimator.folders import BATCH, LabelledFile, learn_files
+from onebyone.estimator.folders import BATCH, LabelledFile, contents_key, learn_files
 from onebyone.nets.lite0 import Lite0
 
 SIZES = {"32x32": (32, 32), "224x224": (224, 224), "4000x3000": (4000, 3000)}
@@ -120,6 +127,28 @@ def photographs(folder: Path, width: int, height: int, count: int) -> list[Path]
     return paths
 
 
+def decode(path: Path, size: tuple[int, int]) -> None:
+    """Decode a file as it is done for images of this size, without resizing."""
+    with Image.open(path) as image:
+        image.draft(None, (math.ceil(DRAFT * size[1]), math.ceil(DRAFT * size[0])))
+        image.load()
+
+
+def print_stages(found: dict[str, list[tuple[float, float]]]) -> None:
+    """Print the CPU time of every stage of learning, and the ratio that follows from it."""
+    cpu = {way: medians(spent)[1] for way, spent in found.items()}
+    stages = {
+        "checksum": cpu["checksums"],
+        "decoding": cpu["decoding"],
+        "resizing": max(cpu["reading"] - cpu["decoding"], 0.0),
+        "encoder": cpu["encoder"],
+    }
+    known = sum(stages.values())
+    stages["rest"] = max(cpu["learn"] - known, 0.0)
+    parts = ", ".join(f"{stage} {spent:.1f}" for stage, spent in stages.items())
+    print(f"             CPU ms per image: {parts}; ratio at most {cpu['encoder'] / known:.2f}", flush=True)
+
+
 @torch.no_grad()
 def measure_files(images: int, batch_size: int, rounds: int) -> None:
     """What `onebyone learn` does with files, beside the bare encoder on the same decoded batches."""
@@ -149,14 +178,22 @@ def measure_files(images: int, batch_size: int, rounds: int) -> None:
                 assert learn_files(clf, files).files == len(files)
                 clf.save(Path(folder) / "model")
 
-            ways: dict[str, Work] = {"encoder": alone, "reading": reading, "learn": learning}
+            ways: dict[str, Work] = {
+                "checksums": lambda paths=paths: [contents_key(path) for path in paths],
+                "decoding": lambda paths=paths: [decode(path, size) for path in paths],
+                "reading": reading,
+                "encoder": alone,
+                "learn": learning,
+            }
             found = rounds_of(ways, images, rounds)
         pairs = list(zip(found["encoder"], found["learn"], strict=True))
         ratios = [median(bare[column] / whole[column] for bare, whole in pairs) for column in (0, 1)]
         times = {way: medians(spent) for way, spent in found.items()}
-        parts = ", ".join(f"{way} {1000 / clock:.1f} ({cpu:.1f})" for way, (clock, cpu) in times.items())
+        shown = ("encoder", "reading", "learn")
+        parts = ", ".join(f"{way} {1000 / times[way][0]:.1f} ({times[way][1]:.1f})" for way in shown)
         load = os.getloadavg()[0]
         print(f"  {name:<10} {parts}; ratio {ratios[0]:.2f} ({ratios[1]:.2f}); load average {load:.1f}", flush=True)
+        print_stages(found)
 
 
 def peak_bytes(folder: str, count: int) -> None:
