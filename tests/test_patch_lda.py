@@ -241,6 +241,20 @@ def test_every_write_is_seen(digits: Dataset) -> None:
     for tensor in (learner.moments.sums.data, learner.moments.weights.data):
         tensor[[0, 1]] = tensor[[1, 0]]
     assert not torch.equal(learner.scores(x), early)
+    learner.load_state_dict(state)
+    learner.moments.products[-1, 0] += 10  # a single value
+    assert not torch.equal(learner.scores(x), early)
+
+
+def test_writes_are_seen_in_inference_mode(digits: Dataset) -> None:
+    """Where PyTorch does not count what changes a tensor."""
+    x, y = digits.train_x[:200], digits.train_y[:200]
+    with torch.inference_mode():
+        learner = learn(make(digits.spec), x[:100], y[:100])
+        early = learner.scores(x)
+        assert torch.equal(learner.scores(x), early)
+        learner.moments.products[-1, 0] += 10
+        assert not torch.equal(learner.scores(x), early)
 
 
 @pytest.mark.parametrize("kind", ["images", "vectors"])

@@ -92,6 +92,8 @@ class Moments(nn.Module):
             first = (self.weights > 0).any()
             self.origin.copy_(torch.where(first, self.origin, rows[0]))
             rows = rows.double() - self.origin
+        if len(rows) == 1 and weight is None and rows.device.type == "cpu":
+            rows = rows.to(self.sums.dtype)  # one sample after the other: whole numbers need no rounding
         weighted = rows if weight is None else rows * weight.to(rows)[:, None]
         one_hot = (y[:, None] == torch.arange(len(self.weights), device=y.device)).to(rows.dtype)
         self.weights += (one_hot if weight is None else one_hot * weight.to(rows)[:, None]).sum(0, dtype=torch.float64)
@@ -108,12 +110,22 @@ class Moments(nn.Module):
         half = self.products.shape[1]
         below = F.pad(others, (1, 0))  # folded, the lower half begins at row 1
         left, right, others_right = rows[:, :half], rows[:, half:], others[:, half:]
-        for first in (*range(0, half, BLOCK), *range(half, 2 * half + 1, BLOCK)):
-            last = min(first + BLOCK, half if first < half else 2 * half + 1)
-            new = below[:, first:last].T @ left
-            if first < half:  # here the other triangle is in the same rows
-                new = new.tril_(first - 1).add_((others_right[:, first:last].T @ right).triu_(first))
-            self.products[first:last] += self.rounded(new)
+        for first in range(0, half, BLOCK):  # here the other triangle is in the same rows
+            last = min(first + BLOCK, half)
+            block, low, high = self.products[first:last], below[:, first:last], others_right[:, first:last]
+            self.add_product(block[:, :first], low, left[:, :first])
+            self.add_product(block[:, last:], high, right[:, last:])
+            corner = (low.T @ left[:, first:last]).tril_(-1).add_((high.T @ right[:, first:last]).triu_())
+            block[:, first:last] += self.rounded(corner)
+        for first in range(half, 2 * half + 1, BLOCK):
+            self.add_product(self.products[first : first + BLOCK], below[:, first : first + BLOCK], left)
+
+    def add_product(self, sums: Tensor, rows: Tensor, others: Tensor) -> None:
+        """Add the product of rows [n, r], transposed, with others [n, c] to a part [r, c] of the matrix."""
+        if len(rows) == 1 and rows.dtype == sums.dtype:
+            sums.addr_(rows[0], others[0])
+        else:
+            sums += self.rounded(rows.T @ others)
 
     def make_room(self, weight: float) -> None:
         """Halve the codes as often as samples of this total weight could make a sum overflow."""

@@ -176,10 +176,11 @@ class Discriminant:
         those of x, r and class means with the present one. A sample that is alone in its class is not among the
         answers. ``keys`` [k], in ascending order, tell which samples are the same as in the last call.
         """
-        kept = self._kept = self.with_forms(features[:, : self.count].double() * self.scale, keys)
+        kept = self._kept = self.with_forms(features, keys)
         ridge = self.ridge
-        known = ridge.weights[y] >= 2
-        x, y, own = kept.x[known], y[known], kept.forms[known, None]
+        x, own, known = kept.x, kept.forms[:, None], ridge.weights[y] >= 2
+        if not known.all():
+            x, y, own = x[known], y[known], own[known]
         rest, total = ridge.weights[y, None] - 1, ridge.weights.sum()
         gram, share = ridge.means @ ridge.solved.T, ridge.weights / total
         on_measured = x @ ridge.solved.T  # products of x and the measured means, with the inverse between
@@ -205,14 +206,17 @@ class Discriminant:
         distances = Distances(itself - 2 * plain.amax(1), centre, ridge.noise)
         if not self.by_distance:
             return Omitted(scores, y, distances, torch.ones_like(centre))
-        away = (x - self.centre).square().sum(1)
+        away = torch.cdist(x, self.centre[None], compute_mode="donot_use_mm_for_euclid_dist")[:, 0].square()
         growth = total / (total - 1)
         usual = (self.spread - growth * away).clamp(min=0) / (total - 1)
         relative = relative_distance(growth.square() * away, usual)
         return Omitted(scores / relative[:, None], y, distances, relative)
 
-    def with_forms(self, x: Tensor, keys: Tensor) -> Kept:
+    def with_forms(self, features: Tensor, keys: Tensor) -> Kept:
         """Kept samples [k, d] with their products; those of the last call are not computed again."""
+        if self._kept is not None and torch.equal(self._kept.keys, keys):
+            return self._kept
+        x = features[:, : self.count].double() * self.scale
         last = None if self._kept is None else (self._kept.keys, self._kept.forms)
         forms = renewed(last, keys, lambda new: (self.inverse.times(x[new]) * x[new]).sum(1))
         return Kept(keys.clone(), x, forms)

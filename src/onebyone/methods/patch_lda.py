@@ -19,7 +19,7 @@ from onebyone.methods.discriminant import GAIN, Discriminant
 from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.options import BudgetOptions
 from onebyone.methods.registry import register
-from onebyone.methods.solution import Solution, checksum, new_scatter
+from onebyone.methods.solution import Solution, fingerprint, new_scatter
 from onebyone.nets import LARGEST, Directions, Patches
 from onebyone.options import option
 from onebyone.seeding import derive
@@ -39,9 +39,7 @@ class PatchLDAOptions(BudgetOptions):
         high=1,
     )
     patch: int = option(8, "side of a filter in pixels; at most half of the image", low=1)
-    stride: int = option(
-        0, "1: every patch, 2: every second; 0: 1 if the budget is below a megabyte, else 2, for speed", low=0
-    )
+    stride: int = option(0, "2: every second patch; 0: 1 if the budget is below a megabyte, else 2, for speed", low=0)
     threshold: float = option(1.0, "threshold of a filter's response, positive or negative", low=0)
 
 
@@ -304,9 +302,9 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def typicality_readout(self) -> Callable[[Tensor, Tensor], Tensor]:
         return self.solution().typicality_readout()
 
-    def state_key(self) -> int:
-        """Changes with every value of the state. Not computed on a GPU, where a solution is never used again."""
-        return checksum(self) if self.device.type == "cpu" else 0
+    def state_key(self) -> tuple[int, ...]:
+        """Changes with every write to the state. Not computed on a GPU, where a solution is never used again."""
+        return fingerprint(self.extractor, self.moments, self.kept) if self.device.type == "cpu" else ()
 
     def can_follow(self, samples: int) -> bool:
         """Whether the present solution can be updated by so many samples."""

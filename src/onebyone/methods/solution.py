@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from onebyone.methods.patch_lda import PatchLDA
 
 GROWTH = 1.5  # of the weight of all samples, after which a solution is computed again
-ROW, LARGE = 1024, 100_000  # numbers per row of a checksum, and bytes beyond which rows are summed first
+LARGE = 150_000  # bytes of a tensor, beyond which a checksum is of its diagonal only
 
 
 class Solution:
@@ -32,7 +32,7 @@ class Solution:
         self, discriminant: Discriminant, known: Tensor, learner: PatchLDA, last: Solution | None = None
     ) -> None:
         self.discriminant, self.known = discriminant, known
-        self.key: int = learner.state_key() if last is None else last.key
+        self.key = learner.state_key() if last is None else last.key
         self.pending: list[Tensor] = []  # rows whose products are the growth of the scatter
         kept = learner.kept
         used = int(kept.used().sum())
@@ -114,19 +114,20 @@ def new_scatter(moments: Moments, features: Tensor, y: Tensor) -> Tensor:
     return features + (share[:, None] * moved - batch_means)[y]
 
 
-def checksum(module: nn.Module) -> int:
-    """A checksum of all buffers, from the sums of their rows and columns: fast, and it depends on every value.
+def fingerprint(fixed: nn.Module, *parts: nn.Module) -> tuple[int, ...]:
+    """Changes with every write to a buffer.
 
-    Those of an encoder, which never change, are left out.
+    PyTorch counts the operations that change a tensor. It does not count writes through ``.data`` or NumPy, so a
+    checksum of the buffers of ``parts`` is added: of the diagonal, if a tensor is large. A write past PyTorch that
+    changes none of these values is not seen.
     """
-    result = 0
-    for name, tensor in module.state_dict().items():
-        if name.startswith("encoder."):
-            continue
-        values = tensor.detach().reshape(-1).view(torch.uint8)
-        if tensor.nbytes > LARGE:
-            words = values[: tensor.nbytes // 8 * 8].view(torch.int64)
-            square = words[: len(words) // ROW * ROW].reshape(-1, ROW)
-            values = torch.cat([square.sum(1), square.sum(0), words[square.numel() :]])
-        result = zlib.crc32(values.numpy().data, result)
-    return result
+    versions, checksum = [], 0
+    for part in (fixed, *parts):
+        for tensor in part.buffers():
+            uncounted = tensor.is_inference()  # created in inference mode, where nothing is counted
+            versions.append(0 if uncounted else tensor._version)
+            if uncounted or part is not fixed:
+                large = tensor.nbytes > LARGE and tensor.dim() == 2 and not uncounted
+                values = (tensor.diagonal() if large else tensor).contiguous().view(-1).view(torch.uint8)
+                checksum = zlib.crc32(values.numpy().data, checksum)
+    return (checksum, *versions)

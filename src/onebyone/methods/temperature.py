@@ -37,8 +37,10 @@ def fitted_temperature(ridge: Ridge, mixing: Tensor, scores: Tensor, y: Tensor, 
         return 1.0 + ridge.means.shape[1] / float(ridge.weights.mean())
     expected = known.ratio * gaussian_temperature(ridge, mixing)
     scores, y = scores.cpu(), y.cpu()
-    logs = (scores[None] / (TEMPERATURES * expected)[:, None, None]).log_softmax(2)
-    likelihood = logs[:, torch.arange(len(y)), y].sum(1)
+    tried, highest = TEMPERATURES * expected, scores.amax(1)
+    below = (scores - highest[:, None]).T.contiguous()[:, None]  # [C, 1, k]: a sum over the first axis is faster
+    normalisers = (below / tried[:, None]).exp().sum(0).log().sum(1)
+    likelihood = (scores.gather(1, y[:, None])[:, 0] - highest).sum() / tried - normalisers
     objective = likelihood - (TEMPERATURES.log() / known.doubt).square() / 2
     best = min(max(int(objective.argmax()), 1), len(TEMPERATURES) - 2)
     below, top, above = objective[best - 1 : best + 2].tolist()
