@@ -130,8 +130,9 @@ def million() -> list[float]:
     return [round(rate, -2), 1e6 / rate, 1e6 / rate / 8, decoding, minutes, minutes / 8]
 
 
-READING = Text(PHOTOS, r"4000x3000 .*?\(13\.7\) +[\d.]+ \(([\d.]+)\)")
-READING_SMALL = Text(PHOTOS, r"first\n.*\n  224x224 .*?\(13\.7\) +[\d.]+ \(([\d.]+)\)")
+READING, READING_SMALL = (
+    Text(PHOTOS, rf"{size} +[\d.]+ \([\d.]+\) +[\d.]+ \(([\d.]+)\)") for size in ("4000x3000", "224x224")
+)
 ENCODER_TIMES = Text(PHOTOS, r"(?m)^  (?:torch|the same|ONNX|compiled).*?  ([\d.]+) \(")
 MEMORY = Text(PHOTOS, r"jpg files of 4000x3000: peak (\d+) MB, with one file (\d+) MB")
 SMALL = Code("onebyone.methods.choice:MAX_ENCODED_BYTES", 1e-6)
