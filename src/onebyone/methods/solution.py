@@ -32,7 +32,7 @@ class Solution:
         self, discriminant: Discriminant, known: Tensor, learner: PatchLDA, last: Solution | None = None
     ) -> None:
         self.discriminant, self.known = discriminant, known
-        self.key = learner.state_key() if last is None else last.key
+        self.key: tuple[int, ...] = learner.state_key() if last is None else last.key
         self.pending: list[Tensor] = []  # rows whose products are the growth of the scatter
         kept = learner.kept
         used = int(kept.used().sum())
