@@ -1,6 +1,6 @@
 """`onebyone.distributed.fit` on CIFAR-10 with 1, 2 and 7 workers: the same classifier, and the gain of 2 over 1.
 
-    python benchmarks/distributed.py --data-dir PATH [--samples N] [--times 3] [--shards 100] [--encoder NAME] [--random]
+    python benchmarks/distributed.py --data-dir DIR [--samples N] [--times N] [--shards N] [--encoder NAME] [--random]
 
 Compares the scores of every fit with those of one pass in this process. One worker of the fit with 7 is killed. Then
 times fits with 1 and 2 workers in turn and prints the medians; every worker has one thread. The workers' start (imports
