@@ -72,6 +72,14 @@ def test_a_rare_class_is_favoured_by_up_to_half_a_temperature() -> None:
     torch.testing.assert_close(answer.scores(x), scores + expected)
 
 
+def test_without_differences_between_classes_a_rare_one_is_favoured_by_no_more_than_scores_deviate() -> None:
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(900, 12, generator=generator, dtype=torch.float64), (torch.arange(900) % 30 > 0).long()
+    answer = Discriminant(*statistics(x, y), 12)
+    scores = answer.scores(x)
+    assert 0 <= float(answer.favour.max()) < 2 * float((scores[:, 1] - scores[:, 0]).std())
+
+
 def test_the_strength_with_the_largest_separation_is_found() -> None:
     for count, width in ((60, 40), (2000, 12)):
         statistic = statistics(*samples(count, width, seed=count))

@@ -54,3 +54,10 @@ def gaussian_temperature(ridge: Ridge, mixing: Tensor) -> float:
     """The temperature if features were normally distributed: variance of the scores over their signal."""
     signal, deviation = ridge.signal_and_deviation(mixing)
     return max(float(deviation.square().sum() / signal.sum().clamp(min=1e-9)), 1e-3)
+
+
+def bounded_temperature(ridge: Ridge, mixing: Tensor) -> float:
+    """The same, but at most the standard deviation of the scores: without a signal the temperature is infinite."""
+    signal, deviation = ridge.signal_and_deviation(mixing)
+    variance, usual = float(deviation.square().mean()), float(signal.mean())
+    return min(variance / usual, math.sqrt(variance)) if usual > 0 else math.sqrt(variance)

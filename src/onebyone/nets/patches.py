@@ -72,7 +72,7 @@ class Patches(nn.Module):
         self.register_buffer("signs", torch.stack([mirror.abs(), mirror][: 1 + mirrored]), persistent=False)
         self.register_buffer("filters", torch.zeros(filters, len(components), dtype=torch.float16))
         rows, columns = (side - self.patch + 1 for side in self.size)
-        self.lattices = lattices(stride, columns)
+        self.lattices = lattices(stride, rows, columns)
         high, wide = halves(rows), halves(columns)
         views = torch.stack([wide, wide.flip(1)][: 1 + mirrored])  # positions are mirrored too
         grid = torch.einsum("ai,vbj->vabij", high, views).flatten(1, 2)
@@ -161,15 +161,16 @@ class Patches(nn.Module):
         return x.unfold(1, self.patch, 1).mean(-1).unfold(2, self.patch, 1).mean(-1)
 
 
-def lattices(stride: int, columns: int) -> list[tuple[slice, slice]]:
+def lattices(stride: int, rows: int, columns: int) -> list[tuple[slice, slice]]:
     """Rows and columns of the first pixels of patches. Together they must be their own mirror image.
 
     For a stride of 2, these are the squares of one colour of a chessboard, which describe an image better than every
-    second row. An even number of columns has no such pattern with that symmetry.
+    second row. An even number of columns has no such pattern with that symmetry. Other strides are of rows; both halves
+    of an image have patches, however large the stride is.
     """
-    if stride == 2 and columns % 2:
+    if stride == 2 and columns % 2 and min(rows, columns) > 1:
         return [(slice(0, None, 2), slice(0, None, 2)), (slice(1, None, 2), slice(1, None, 2))]
-    return [(slice(0, None, stride), slice(0, None, 1))]
+    return [(slice(0, None, max(1, min(stride, rows - 1))), slice(0, None, 1))]
 
 
 @lru_cache(maxsize=16)

@@ -33,7 +33,7 @@ class RunConfig(Checked):
     """
 
     # `onebyone run` has an option for each of these, with this help; a letter before a colon stands for the value.
-    method: str = option("ccp", "See `onebyone methods`, or FILE.py:NAME")
+    method: str = option("ccp", "`onebyone methods`, or FILE.py:NAME")
     dataset: str = option("digits", "See `onebyone datasets`")
     classes_per_task: int = option(1, "S: Classes that arrive together", low=1)
     memory_per_class: int = option(20, "M: Samples kept per class, or their bytes", low=1)
