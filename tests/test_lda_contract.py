@@ -117,7 +117,7 @@ def test_a_folder_of_photographs_with_lite0(tmp_path: Path) -> None:
     commands = re.findall(r"\$ onebyone (.*)\n((?:[^$].*\n)*)", shown)
     assert [words.split()[0] for words, _ in commands] == ["learn", "learn", "predict", "info"]
     for words, lines in commands:
-        call = [sys.executable, "-m", "onebyone", *words.split()]
+        call = ["bash", "-c", f"{sys.executable} -m onebyone {words}"]
         done = subprocess.run(call, cwd=tmp_path, capture_output=True, text=True, check=False)
         check_output(lines, done.stdout + done.stderr)
     temples = [sys.executable, "-m", "onebyone", "predict", "pets.onebyone", "photos/temple", "--csv"]
