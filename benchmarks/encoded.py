@@ -109,7 +109,7 @@ def few(data: Data) -> Iterator[Row]:
                 found.observe(x[part], y[part])
             means = found.moments.means()[:, : x.shape[1]]
             nearest = torch.cdist(test_x.double(), means).argmin(1)
-            probabilities = (found.scores(test_x) / found.temperature()).softmax(1)
+            probabilities = found.probabilities(found.scores(test_x) / found.temperature())
             yield {
                 "case": count,
                 "seed": seed,

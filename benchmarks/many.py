@@ -36,7 +36,7 @@ def main() -> None:
                 learner = create("patch-lda", data.spec, seed=seed, device=settings.device, memory_per_class=amount)
                 for part, labels in zip(x.split(500), y.split(500), strict=True):
                     learner.observe(part, labels)
-                probabilities = (learner.scores(test_x) / learner.temperature()).softmax(1).cpu().numpy()
+                probabilities = learner.probabilities(learner.scores(test_x) / learner.temperature()).cpu().numpy()
                 truth, left_out = data.test_y[: settings.limit].numpy(), learner.left_out()
                 assert left_out is not None
                 row = {

@@ -108,7 +108,8 @@ class AnsweringClassifier(StatefulClassifier):
         """Predict the probability of each class.
 
         Probabilities are the softmax of the scores divided by a temperature, which makes them agree with the accuracy
-        of predictions of samples that were not learnt yet, or left out. They also depend on ``prior``.
+        of predictions of samples that were not learnt yet, or left out. With statistics, this is the mean of the
+        softmax over half, once and twice the temperature. Probabilities also depend on ``prior``.
 
         Parameters
         ----------
@@ -244,7 +245,9 @@ class AnsweringClassifier(StatefulClassifier):
 
     def _probabilities(self, decision: Tensor) -> Array:
         """[n, classes] from scores with the prior."""
-        return (decision.double() / calibration.temperature(self._fitted())).softmax(1).to(decision).numpy()
+        state = self._fitted()
+        scores = decision.double() / calibration.temperature(state)
+        return state.learner.probabilities(scores).to(decision).numpy()
 
     def _finite(self, numbers: Tensor) -> Tensor:
         if numbers.isnan().any():

@@ -37,7 +37,7 @@ def evidence(state: State) -> Evidence:
 
 
 def temperature(state: State) -> float:
-    """The number that scores are divided by before the softmax."""
+    """The number that scores are divided by before probabilities are computed."""
     enough = len(state.record.y) >= ENOUGH and not keeps_left_out(state.learner)
     return state.record.temperature if enough else state.learner.temperature()
 
@@ -70,7 +70,7 @@ def log_prior(state: State, prior: Any) -> Tensor | None:
 
 
 def decision(state: State, scores: Tensor, prior: Any) -> Tensor:
-    """[n, C] scores with the prior: divided by the temperature, their softmax is probabilities.
+    """[n, C] scores with the prior, to be divided by the temperature.
 
     The temperature takes a while to compute, and is not needed if all classes are equally probable.
     """

@@ -52,7 +52,7 @@ class AnswerModel(nn.Module):
         decision = scores / self.temperature
         if self.log_prior is not None:
             decision = decision + self.log_prior.to(decision)
-        return decision.softmax(1), self.typicality(features, scores)
+        return learner.probabilities(decision), self.typicality(features, scores)
 
 
 def export(path: Path, state: State, prior: Any, unknown_rate: float) -> None:

@@ -164,7 +164,7 @@ def report(state: State, prior: Any) -> Report:
     wide = scores.new_full((len(y), state.learner.spec.num_classes), -math.inf)
     wide[:, : scores.shape[1]] = scores
     decision = calibration.decision(state, wide.double(), prior)
-    confidence, predicted = (decision / temperature).softmax(1).max(1)
+    confidence, predicted = state.learner.probabilities(decision / temperature).max(1)
     right = predicted == y
     bins = binned(confidence, right)
     return Report(

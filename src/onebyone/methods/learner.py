@@ -166,8 +166,12 @@ class Learner(nn.Module, ABC, Generic[C]):
     # How far answers can be trusted
 
     def temperature(self) -> float:
-        """The number that scores are divided by before a softmax turns them into probabilities."""
+        """The number that scores are divided by before :meth:`probabilities` are computed."""
         return 1.0
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """[n, C] scores, divided by the temperature -> [n, C] probabilities."""
+        return scores.softmax(1)
 
     def left_out(self) -> LeftOut | None:
         """Honest predictions of samples that were learnt, or None for a learner that has none."""

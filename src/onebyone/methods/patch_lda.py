@@ -20,6 +20,7 @@ from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.options import BudgetOptions
 from onebyone.methods.registry import register
 from onebyone.methods.solution import Solution, fingerprint, new_scatter
+from onebyone.methods.temperature import probabilities
 from onebyone.nets import LARGEST, Directions, Patches
 from onebyone.options import option
 from onebyone.seeding import derive
@@ -209,9 +210,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
-        if not all(
-            torch.equal(*pair) for pair in zip(self.extractor.buffers(), other.extractor.buffers(), strict=True)
-        ):
+        filters = zip(self.extractor.buffers(), other.extractor.buffers(), strict=True)
+        if not all(torch.equal(*pair) for pair in filters):
             raise UsageError("the two have different filters; give both the same random_state, memory and options")
         self.moments.merge(other.moments)
         self.kept.merge(other.kept)
@@ -253,9 +253,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def take_over(self, old: Self) -> None:
         """Continue as ``old``. Room for more classes takes filters away; statistics of the others are kept."""
         if old.raw != self.raw:
-            raise UsageError(
-                f"budget is {self.options.budget} bytes, too little for features of this length and that many classes"
-            )
+            budget = self.options.budget
+            raise UsageError(f"budget is {budget} bytes, too little for features of this length and that many classes")
         self.generator.set_state(old.generator.get_state())
         columns = old.extractor.columns(self.extractor.count).to(self.device)
         buffers = (extractor.state_dict().values() for extractor in (self.extractor, old.extractor))
@@ -286,6 +285,9 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     def temperature(self) -> float:
         return self.solution().temperature if self.moments.weights.any() else 1.0
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        return probabilities(scores)
 
     def left_out(self) -> LeftOut | None:
         if not self.moments.weights.any():

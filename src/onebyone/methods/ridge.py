@@ -122,25 +122,50 @@ def probe_vectors(d: int) -> Tensor:
 
 
 def best_ridge(weights: Tensor, means: Tensor, scatter: Tensor) -> Ridge:
-    """The strength with the largest separation, found by steps from a usual one in the direction that improves it.
+    """The strength with the largest separation.
 
-    With fewer samples than features the estimate of the separation is unreliable for weak ridges: they are not tried.
+    It is found by steps from a usual strength in the direction that improves the separation, and between steps by a
+    parabola, so that it changes smoothly as samples are added. With fewer samples than features the estimate of the
+    separation is unreliable for weak ridges: they are not tried.
     """
     freedom = max(float(weights.sum()) - len(weights), 1.0)
-    weakest = START * min(1.0, means.shape[1] / freedom)
     thin = thin_root(scatter, int(freedom)) if freedom <= THIN * means.shape[1] else None
-    start = best = Ridge.of(weights, means, scatter, START, thin)
-    if not best.freedom or len(weights) == 1:
-        return best
-    for factor in (STEP, 1 / STEP):
-        while 0.999 * weakest < best.strength * factor < STRONGEST:
-            other = Ridge.of(weights, means, scatter, best.strength * factor, thin)
-            if not other.separation > best.separation:
-                break
-            best = other
-        if best is not start:
-            break
-    return best
+
+    def ridge(steps: float) -> Ridge:
+        return Ridge.of(weights, means, scatter, START * STEP**steps, thin)
+
+    found = ridge(0)
+    if not found.freedom or len(weights) == 1:
+        return found
+    least, most = (math.log(limit, STEP) for limit in (min(1.0, means.shape[1] / freedom), STRONGEST / START))
+    weakest, strongest = math.floor(least), math.ceil(most)
+    known = {0: found.separation}
+
+    def separation(steps: int) -> float:
+        if steps not in known:
+            known[steps] = ridge(steps).separation
+        return known[steps]
+
+    best = 0
+    while best < strongest and separation(best + 1) > separation(best):
+        best += 1
+    while best > weakest and separation(best - 1) > separation(best):
+        best -= 1
+    middle = min(max(best, weakest + 1), strongest - 1)  # at an end of the range, three points inside are used
+    position = middle + peak(*(separation(middle + side) for side in (-1, 0, 1)))
+    return ridge(min(max(position, least), most))
+
+
+def peak(left: float, middle: float, right: float) -> float:
+    """Where a parabola through values at -1, 0 and 1 is highest, from -1 to 1.
+
+    >>> peak(2, 3, 3), peak(3, 3, 2), peak(1, 2, 4)
+    (0.5, -0.5, 1.0)
+    """
+    curvature = left - 2 * middle + right
+    if curvature >= 0:
+        return 0.0 if middle >= max(left, right) else 1.0 if right > left else -1.0
+    return min(max((left - right) / (2 * curvature), -1.0), 1.0)
 
 
 def thin_root(scatter: Tensor, rank: int) -> Tensor | None:

@@ -71,6 +71,6 @@ class Answer:
             scores = self._readout(features)[:, self._columns].masked_fill(self._unseen, -torch.inf).double()
             decision = scores / self._temperature
             decision = decision if self._shift is None else decision + self._shift
-            found.append(decision.softmax(1).cpu().numpy())
+            found.append(learner.probabilities(decision).cpu().numpy())
             known.append((self._typicality(features, scores) >= self._threshold).cpu().numpy())
         return Predictions(self.labels, np.concatenate(found), ~np.concatenate(known), self.sequence)
