@@ -155,7 +155,8 @@ def test_predictions_are_gathered(vector_server: Client, monkeypatch: pytest.Mon
     with monkeypatch.context() as patched, ThreadPoolExecutor(30) as threads:
         patched.setattr(batching.Batcher, "_compute", when_all_wait)
         found = list(threads.map(lambda each: vector_server.predict(X[each : each + 1])[0]["nearest"], range(30)))
-    assert sizes == [sizes[0], 30 - sizes[0]]
+    assert sum(sizes) == 30
+    assert len(sizes) <= 2  # one, if all have arrived before the first pass
     assert found == [vector_server.predict(X[each : each + 1])[0]["nearest"] for each in range(30)]
 
 

@@ -172,7 +172,7 @@ def train(
     order
         [m] indices of the samples, in the order of the steps.
     batch_size
-        Samples per step.
+        Samples per step, for a learner to which that matters. Others take larger steps, which are faster.
     record
         Earlier predictions of samples before they were learnt.
     again
@@ -186,8 +186,9 @@ def train(
     """
     boundaries = in_sequence and learner.needs_boundaries
     recorded = not again and not keeps_left_out(learner)
-    for start in range(0, len(order), batch_size):
-        index = order[start : start + batch_size]
+    size = batch_size if learner.steps_matter else learner.spec.chunk
+    for start in range(0, len(order), size):
+        index = order[start : start + size]
         batch, classes = lesson.x[index].to(learner.device), lesson.slots[index.to(lesson.slots.device)]
         if recorded:
             record = predicted(learner, batch, classes, record, len(order) - start)

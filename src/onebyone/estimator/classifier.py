@@ -77,7 +77,8 @@ class OnlineClassifier(ChangingClassifier):
     options
         Other options of the method, as a dictionary.
     batch_size
-        Samples per step. ``partial_fit`` splits its samples into steps of this size, in the given order.
+        Samples per step. ``partial_fit`` splits its samples into steps of this size, in the given order. Statistics
+        take larger steps: their sums are the same, and faster.
     epochs
         Passes of ``fit`` over the samples, each in another random order. Statistics use each sample in the first pass
         only. ``partial_fit`` always makes one pass, in the given order.

@@ -40,6 +40,7 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     needs_boundaries: ClassVar[bool] = False  # whether it must be told where a task ends
     stream: ClassVar[Literal["disjoint", "iid"]] = "disjoint"  # the order of samples it is meant for
+    steps_matter: ClassVar[bool] = True  # whether it learns something else in fewer steps of more samples
 
     counts: Tensor
     labels: Tensor

@@ -68,6 +68,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
     (True, True)
     """
 
+    steps_matter = False
     side: int = LARGEST  # pixels of the shorter side that patches see
     gain: float = GAIN  # by which projections must improve the separation of classes to be used
     one_unit: bool = False  # whether all features have the same unit
@@ -126,10 +127,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
         raw = self.reads_patches or size(0) <= budget
         least = 0 if raw and not self.reads_patches else 1
-        if size(least, raw) > budget:
-            raise UsageError(
-                f"budget is {budget} bytes; with these samples and classes it must be at least {size(least, raw)}"
-            )
+        if (needed := size(least, raw)) > budget:
+            raise UsageError(f"budget is {budget} bytes; with these samples and classes it must be at least {needed}")
         # The products alone take more bytes than the square of that number, which bounds the search.
         most = bisect_right(range(least, math.isqrt(budget) + 1), budget, key=lambda count: size(count, raw))
         return self.parts(least + most - 1, raw)
