@@ -1,7 +1,7 @@
 """`patch-lda` after all images of CIFAR-10 and CIFAR-100: accuracy, calibration, and its own estimate of the accuracy.
 
-    python benchmarks/many.py DIR --out results/few/many.csv [--device cuda] [--limit 50000] [--datasets cifar10 cifar100]
-        [--memory-per-class 5 20 50 100]
+    python benchmarks/many.py DIR --out results/few/many.csv [--device cuda] [--limit 50000]
+        [--datasets cifar10 cifar100] [--memory-per-class 5 20 50 100]
 
 The order of the stream does not matter, so images are learnt as they lie in the archive, 500 at once. Five seeds, with
 the bytes of M images per class. A minute on a GPU.
