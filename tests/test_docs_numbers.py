@@ -191,6 +191,8 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         *(Column("few/cifar10-rare.csv", value, ("case",)) for value in ("recall", "ece")),
         *(Column("few/unknown.csv", value, ("case",)) for value in ("typicality", "distance", "largest probability")),
         Column("few/unknown.csv", "known turned away", by=("case",), scale=100),
+        Column("few/many.csv", "ece", ("dataset", "memory_per_class")),
+        *(Column("few/turn.csv", value, ("case",), scale=100) for value in ("same", "accuracy", "complete")),
         Computed(lambda: work(100, "patch-lda")),
         *(Computed(removed_parts), Computed(last_row), Computed(megabytes), *MOST),
         Code("onebyone.methods.patch_lda:KEPT_SHARE", 100),
