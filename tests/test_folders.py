@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -139,6 +140,17 @@ def test_files_of_a_class_that_was_forgotten_can_be_learnt_again(tmp_path: Path)
     renamed = [LabelledFile(file.path, "pink" if file.label == "red" else file.label) for file in files]
     again = learn_files(clf, renamed)
     assert (again.files, again.known) == (8, 16)
+
+
+def test_an_image_in_the_folders_of_two_classes_is_learnt_once_for_each(tmp_path: Path) -> None:
+    root = write_images(tmp_path / "photos", count=3)
+    shutil.copy(root / "red" / "0.png", root / "blue" / "copy.png")
+    files, _ = find_images(root)
+    clf = new()
+    assert learn_files(clf, files).files == len(files)
+    clf.save(tmp_path / "model")
+    again = learn_files(OnlineClassifier.load(tmp_path / "model"), files)
+    assert (again.files, again.known) == (0, len(files))
 
 
 def test_a_classifier_of_gray_images_or_other_axes_reads_files_in_its_own_way(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ class State:
     method: str  # of the learner; the chosen one if the parameter is "auto"
     feature_names: tuple[str, ...] | None = None
     record: Record = field(default_factory=Record)
-    files: Mapping[int, Label] = field(default_factory=dict)  # learnt by learn_files: hash of the contents, and label
+    files: frozenset[tuple[int, Label]] = frozenset()  # learnt by learn_files: hash of the contents, and label
 
     @cached_property
     def labels(self) -> list[Label]:

@@ -128,7 +128,7 @@ def learn_files(
     What became of the files.
     """
     learnt = learnt or Learnt()
-    known: set[tuple[int, Label]] = set(classifier._state.files.items()) if classifier._state is not None else set()
+    known = set(known_files(classifier))
     taken: list[tuple[int, LabelledFile]] = []
 
     def new_files() -> Iterator[Path]:
@@ -149,15 +149,20 @@ def learn_files(
         learnt.skipped[taken[position][1].path] = error.reason
 
     for batch in image_batches(classifier, new_files(), skip):
-        added = {taken[position][0]: taken[position][1].label for position in batch.positions}
         labels = [taken[position][1].label for position in batch.positions]
         classifier.partial_fit(as_given(classifier, batch.images), labels)
         state = classifier._fitted()
-        classifier._state = replace(state, files={**state.files, **added})
+        added = {(taken[position][0], taken[position][1].label) for position in batch.positions}
+        classifier._state = replace(state, files=state.files | added)
         learnt.files += len(labels)
         if done is not None:
             done()
     return learnt
+
+
+def known_files(classifier: OnlineClassifier) -> frozenset[tuple[int, Label]]:
+    """The files that a classifier has learnt: the key of their contents, and the label. A file may have several."""
+    return classifier._state.files if classifier._state is not None else frozenset()
 
 
 def image_batches(

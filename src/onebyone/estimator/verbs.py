@@ -73,7 +73,7 @@ class ChangingClassifier(AnsweringClassifier):
         mine = mine.with_labels(theirs.slots)
         theirs = in_slots_of(mine, theirs)
         mine.learner.merge(theirs.learner)
-        return replace(mine, files={**mine.files, **theirs.files})
+        return replace(mine, files=mine.files | theirs.files)
 
     @synchronized
     def forget(self, X: Any, y: Any) -> Self:
@@ -156,7 +156,7 @@ class ChangingClassifier(AnsweringClassifier):
             state = copied(state)
             state.learner.forget_class(slot)
             slots = {each: own for each, own in state.slots.items() if own != slot}
-            files = {key: each for key, each in state.files.items() if each != label}
+            files = frozenset(file for file in state.files if file[1] != label)
             self._replace(replace(state, slots=slots, record=state.record.without(slot), files=files))
         return self
 
@@ -199,7 +199,7 @@ class ChangingClassifier(AnsweringClassifier):
                 if after in state.slots and after not in renamed:
                     state = united(state, before, after)
             slots = {renamed.get(label, label): slot for label, slot in state.slots.items()}
-            files = {key: renamed.get(label, label) for key, label in state.files.items()}
+            files = frozenset((key, renamed.get(label, label)) for key, label in state.files)
             self._replace(replace(state, slots=slots, files=files))
         return self
 
