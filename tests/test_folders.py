@@ -173,7 +173,15 @@ def test_one_class_and_an_empty_folder_are_said(tmp_path: Path, onebyone: Call) 
     assert code == 0
     assert "2 images learnt, 1 skipped; model knows 1 class, 2 images" in out
     assert "green is skipped (an empty folder)" in err
-    assert "red is the only class so far, so every image will be predicted as red" in err
+    only = "onebyone: red is the only class so far, so every answer is red or unknown; learn another class\n"
+    assert only in err
+    assert onebyone("predict", "model", root)[2] == onebyone("info", "model")[2] == only
+
+
+def test_one_image_is_no_plural(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=1, classes=("red",))
+    out = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")[1]
+    assert out.startswith("1 image learnt; model knows 1 class, 1 image\n")
 
 
 def test_links_are_followed_and_broken_ones_named(tmp_path: Path, onebyone: Call) -> None:
