@@ -198,6 +198,12 @@ def test_links_are_followed_and_broken_ones_named(tmp_path: Path, onebyone: Call
     assert "loop.png is skipped (Too many levels of symbolic links)" in err
 
 
+def test_a_pipe_is_skipped(tmp_path: Path) -> None:
+    root = write_images(tmp_path / "photos", count=1)
+    os.mkfifo(root / "red" / "pipe.png")
+    assert find_images(root)[1] == {root / "red" / "pipe.png": "a pipe, socket or device"}
+
+
 def test_names_in_any_form_of_unicode_are_one_class(tmp_path: Path, onebyone: Call) -> None:
     root = tmp_path / "photos"
     composed, separate = "caf\N{LATIN SMALL LETTER E WITH ACUTE}", "cafe\N{COMBINING ACUTE ACCENT}"

@@ -69,6 +69,8 @@ def find_images(folder: str | Path) -> tuple[list[LabelledFile], dict[Path, str]
         for file in inside:
             if file.is_dir():
                 skipped[file] = "a folder in the folder of a class"
+            elif file.exists() and not file.is_file():  # opening a pipe would wait for its other end
+                skipped[file] = "a pipe, socket or device"
             elif file.suffix.lower() in known:
                 found.append(LabelledFile(file, class_name(path)))
             else:
