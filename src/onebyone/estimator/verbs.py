@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from torch import nn
 
 from onebyone.errors import UsageError
 from onebyone.estimator import persistence
@@ -182,9 +183,12 @@ class ChangingClassifier(AnsweringClassifier):
         NotFittedError
             If nothing was learnt yet.
         UsageError
-            If a label is not known, or if two labels get the same new one. It is a ValueError. Nothing is changed.
+            If a label is not known, if two labels get the same new one, or if ``names`` is no dictionary. It is a
+            ValueError. Nothing is changed.
         """
         state = self._fitted()
+        if not isinstance(names, Mapping):
+            raise UsageError(f"names is a {type(names).__name__}; give a dictionary {{old label: new label}}")
         old = as_labels(list(names), state.labels) if names else []
         new = as_labels(list(names.values())) if names else []
         for label in old:
@@ -237,7 +241,11 @@ def united(state: State, label: Label, into: Label) -> State:
 
 
 def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
-    different = [name for name, value in mine.items() if name != "device" and value != theirs[name]]
+    different = []
+    for name, value in mine.items():
+        if name != "device" and value != theirs[name]:
+            short = not isinstance(value, nn.Module) and not isinstance(theirs[name], nn.Module)
+            different.append(f"{name} ({value!r} and {theirs[name]!r})" if short else name)
     if different:
         raise UsageError(
             f"the classifiers have different values of {', '.join(different)}; only classifiers with the same "
@@ -248,10 +256,15 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
 def check_mergeable(mine: State, theirs: State) -> None:
     """Raise an error if the two states are not those of equal learners for the same kind of samples."""
     check_same(mine.parameters, theirs.parameters)
-    if mine.layout != theirs.layout or mine.feature_names != theirs.feature_names:
+    if mine.feature_names != theirs.feature_names:
+        raise UsageError(
+            f"the classifiers have different names of features: {named(mine)} and {named(theirs)}; give both samples "
+            "with the same columns, or both without names"
+        )
+    if mine.layout != theirs.layout:
         raise UsageError(
             f"the classifiers learn different samples: {describe(mine)} and {describe(theirs)}; only samples of one "
-            "shape, type and axes, with the same names of features, can be merged"
+            "shape, type and axes can be merged"
         )
     one, two = mine.learner, theirs.learner
     if persistence.encoder_hash(one) != persistence.encoder_hash(two):
@@ -272,6 +285,10 @@ def comparable(learner: AnyLearner) -> dict[str, Any]:
 
 def describe(state: State) -> str:
     return f"{state.layout.dtype} {state.layout.shape}".removeprefix("torch.")
+
+
+def named(state: State) -> str:
+    return ", ".join(state.feature_names[:10]) if state.feature_names else "none"
 
 
 def in_slots_of(mine: State, theirs: State) -> State:
