@@ -198,6 +198,23 @@ def test_links_are_followed_and_broken_ones_named(tmp_path: Path, onebyone: Call
     assert "loop.png is skipped (Too many levels of symbolic links)" in err
 
 
+def test_empty_folders_of_classes_are_not_taken_for_nested_ones(tmp_path: Path, onebyone: Call) -> None:
+    (tmp_path / "photos" / "red").mkdir(parents=True)
+    said = onebyone("learn", "photos", "--into", "model")[2]
+    assert "photos has no image files in its sub-folders" in said
+    assert "have folders" not in said
+
+
+def test_merging_says_which_images_count_twice(tmp_path: Path, onebyone: Call) -> None:
+    for name, seed in (("one", 0), ("two", 1)):
+        root = write_images(tmp_path / name, count=2, seed=seed)
+        assert onebyone("learn", root, "--into", f"{name}.onebyone", "--encoder", ENCODER, "--memory", "60KB")[0] == 0
+    assert onebyone("merge", "one.onebyone", "two.onebyone", "--into", "both.onebyone")[2] == ""
+    code, _, err = onebyone("merge", "both.onebyone", "one.onebyone", "--into", "more.onebyone")
+    assert code == 0
+    assert f"{2 * 3} of the images that one.onebyone has learnt were learnt by those before it too" in err
+
+
 def test_a_pipe_is_skipped(tmp_path: Path) -> None:
     root = write_images(tmp_path / "photos", count=1)
     os.mkfifo(root / "red" / "pipe.png")

@@ -216,7 +216,7 @@ def first_samples(parts: Sequence[Shard], classifier: OnlineClassifier) -> Any:
             continue
         for X, _ in part.batches():
             return X
-    raise UsageError("the shards have no samples; give at least one")
+    raise UsageError("the shards have no samples that can be read; give at least one")
 
 
 @dataclass(frozen=True)

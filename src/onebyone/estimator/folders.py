@@ -248,7 +248,7 @@ def learn_folder(
     into = Path(into)
     files, skipped = find_images(folder)
     if not files:
-        nested = any(path.is_dir() for path in skipped)
+        nested = any(path.is_dir() and path.parent != Path(folder) for path in skipped)
         hint = "; its sub-folders have folders: if these are the classes, give one of the sub-folders" if nested else ""
         raise UsageError(f"{folder} has no image files in its sub-folders ({' '.join(suffixes())}){hint}")
     learnt, saved = Learnt(skipped=skipped), time.monotonic()
