@@ -270,7 +270,7 @@ REFUSED: list[tuple[str, Any, str]] = [  # a function makes the argument
     ("forget", (X[:1].repeat(59, 0), ["class 0"] * 59), "only .* were learnt"),
     ("forget", (X, Y), "nothing would be left"),
     ("forget", (X[:2, :2], Y[:2]), "features"),
-    ("forget_class", ("class 9",), "is not a known class"),
+    ("forget_class", ("class 9",), "is not a known class; known are 'class 0', "),
     ("forget_class", (9,), "different types"),
     ("rename", ({"class 9": "a"},), "is not a known class"),
     ("rename", ({"class 0": "a", "class 1": "a"},), "same new label"),

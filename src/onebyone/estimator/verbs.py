@@ -224,7 +224,8 @@ def copied(state: State) -> State:
 
 def slot_of(state: State, label: Label) -> int:
     if label not in state.slots:
-        raise UsageError(f"{label!r} is not a known class; classes_ has those that are")
+        known = ", ".join(repr(each) for each in state.labels[:10]) + ", ..." * (len(state.labels) > 10)
+        raise UsageError(f"{label!r} is not a known class; known are {known}")
     return state.slots[label]
 
 
