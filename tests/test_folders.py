@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,8 @@ from onebyone.estimator.folders import (
     learn_files,
     learn_folder,
 )
+from onebyone.serve.operations import Operation
+from onebyone.serve.service import Service
 from photo_folders import COLOURS, ENCODER, encoder, new, same, write_images  # noqa: F401  # a fixture
 
 Call = Callable[..., tuple[int, str, str]]
@@ -213,6 +216,17 @@ def test_merging_says_which_images_count_twice(tmp_path: Path, onebyone: Call) -
     code, _, err = onebyone("merge", "both.onebyone", "one.onebyone", "--into", "more.onebyone")
     assert code == 0
     assert f"{2 * 3} of the images that one.onebyone has learnt were learnt by those before it too" in err
+
+
+def test_what_was_learnt_from_a_folder_can_be_served(tmp_path: Path, onebyone: Call) -> None:
+    """A server sets freeze_encoder and learn does not; statistics freeze the encoder in any case."""
+    root = write_images(tmp_path / "photos")
+    assert onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")[0] == 0
+    with closing(Service(tmp_path / "state", encoder=ENCODER, memory="60KB")) as service:
+        merged = service.submit(Operation("merge", content=Path("model").read_bytes())).result(60)
+        assert merged["counts"] == {"blue": 8, "green": 8, "red": 8}
+        service.model.classifier.save("served")
+    assert onebyone("learn", root, "--into", "served")[1].startswith("0 images learnt, 24 known already")
 
 
 def test_a_pipe_is_skipped(tmp_path: Path) -> None:

@@ -108,8 +108,13 @@ class State:
 
 
 def learner_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that define the learner. They must not change between calls of ``partial_fit``."""
+    """The parameters that define the learner. They must not change between calls of ``partial_fit``.
+
+    Statistics freeze an encoder in any case, so classifiers with and without ``freeze_encoder`` are the same.
+    """
     own = {name: value for name, value in parameters.items() if name not in CHANGEABLE}
+    if own["method"] in (AUTO, "lda") and nets.is_pretrained(own["encoder"]):
+        own["freeze_encoder"] = True
     return own | {"options": dict(own["options"] or {})}
 
 
