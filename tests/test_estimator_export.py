@@ -49,6 +49,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("ccp", "gray", {}),
     ("er", "vector", {"freeze_encoder": True}),
     ("icarl", "last", {}),
+    ("hybrid", "vector", {}),
 ]
 
 

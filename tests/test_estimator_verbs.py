@@ -254,22 +254,28 @@ def other(x: Any = X, y: Any = Y, **parameters: Any) -> OnlineClassifier:
     return OnlineClassifier("sums", **{"memory": "20KB"} | parameters).partial_fit(x, y)
 
 
+def named(x: Any) -> Any:
+    return pytest.importorskip("pandas").DataFrame(x).add_prefix("f")
+
+
 REFUSED: list[tuple[str, Any, str]] = [  # a function makes the argument
     ("merge", (3,), "not with a int"),
     ("merge", lambda: other(random_state=1), "different values of random_state"),
-    ("merge", lambda: other(memory="30KB"), "different values of memory"),
+    ("merge", lambda: other(memory="30KB"), r"different values of memory \('20KB' and '30KB'\)"),
     ("merge", lambda: other(X[:, :3]), "learn different samples"),
+    ("merge", lambda: other(named(X)), "different names of features: none and f0, f1"),
     ("merge", lambda: other(y=[1] * 60), "different types"),
     ("forget", (X[:2], ["class 0"]), "2 samples and y has 1"),
     ("forget", (X[:2], ["class 0", "class 9"]), "'class 9' is not a known class"),
     ("forget", (X[:1].repeat(59, 0), ["class 0"] * 59), "only .* were learnt"),
     ("forget", (X, Y), "nothing would be left"),
     ("forget", (X[:2, :2], Y[:2]), "features"),
-    ("forget_class", ("class 9",), "is not a known class"),
+    ("forget_class", ("class 9",), "is not a known class; known are 'class 0', "),
     ("forget_class", (9,), "different types"),
     ("rename", ({"class 9": "a"},), "is not a known class"),
     ("rename", ({"class 0": "a", "class 1": "a"},), "same new label"),
     ("rename", ({"class 0": 1},), "different types"),
+    ("rename", (["class 0", "a"],), "names is a list; give a dictionary"),
 ]
 
 

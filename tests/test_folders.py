@@ -4,7 +4,9 @@ import csv
 import io
 import json
 import os
+import shutil
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,8 @@ from onebyone.estimator.folders import (
     learn_files,
     learn_folder,
 )
+from onebyone.serve.operations import Operation
+from onebyone.serve.service import Service
 from photo_folders import COLOURS, ENCODER, encoder, new, same, write_images  # noqa: F401  # a fixture
 
 Call = Callable[..., tuple[int, str, str]]
@@ -141,6 +145,17 @@ def test_files_of_a_class_that_was_forgotten_can_be_learnt_again(tmp_path: Path)
     assert (again.files, again.known) == (8, 16)
 
 
+def test_an_image_in_the_folders_of_two_classes_is_learnt_once_for_each(tmp_path: Path) -> None:
+    root = write_images(tmp_path / "photos", count=3)
+    shutil.copy(root / "red" / "0.png", root / "blue" / "copy.png")
+    files, _ = find_images(root)
+    clf = new()
+    assert learn_files(clf, files).files == len(files)
+    clf.save(tmp_path / "model")
+    again = learn_files(OnlineClassifier.load(tmp_path / "model"), files)
+    assert (again.files, again.known) == (0, len(files))
+
+
 def test_a_classifier_of_gray_images_or_other_axes_reads_files_in_its_own_way(tmp_path: Path) -> None:
     root = write_images(tmp_path / "photos")
     files, _ = find_images(root)
@@ -161,7 +176,15 @@ def test_one_class_and_an_empty_folder_are_said(tmp_path: Path, onebyone: Call) 
     assert code == 0
     assert "2 images learnt, 1 skipped; model knows 1 class, 2 images" in out
     assert "green is skipped (an empty folder)" in err
-    assert "red is the only class so far, so every image will be predicted as red" in err
+    only = "onebyone: red is the only class so far, so every answer is red or unknown; learn another class\n"
+    assert only in err
+    assert onebyone("predict", "model", root)[2] == onebyone("info", "model")[2] == only
+
+
+def test_one_image_is_no_plural(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=1, classes=("red",))
+    out = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")[1]
+    assert out.startswith("1 image learnt; model knows 1 class, 1 image\n")
 
 
 def test_links_are_followed_and_broken_ones_named(tmp_path: Path, onebyone: Call) -> None:
@@ -176,6 +199,40 @@ def test_links_are_followed_and_broken_ones_named(tmp_path: Path, onebyone: Call
     assert "7 images learnt, 2 skipped; model knows 3 classes, 7 images" in out
     assert "broken.png is skipped (No such file or directory)" in err
     assert "loop.png is skipped (Too many levels of symbolic links)" in err
+
+
+def test_empty_folders_of_classes_are_not_taken_for_nested_ones(tmp_path: Path, onebyone: Call) -> None:
+    (tmp_path / "photos" / "red").mkdir(parents=True)
+    said = onebyone("learn", "photos", "--into", "model")[2]
+    assert "photos has no image files in its sub-folders" in said
+    assert "have folders" not in said
+
+
+def test_merging_says_which_images_count_twice(tmp_path: Path, onebyone: Call) -> None:
+    for name, seed in (("one", 0), ("two", 1)):
+        root = write_images(tmp_path / name, count=2, seed=seed)
+        assert onebyone("learn", root, "--into", f"{name}.onebyone", "--encoder", ENCODER, "--memory", "60KB")[0] == 0
+    assert onebyone("merge", "one.onebyone", "two.onebyone", "--into", "both.onebyone")[2] == ""
+    code, _, err = onebyone("merge", "both.onebyone", "one.onebyone", "--into", "more.onebyone")
+    assert code == 0
+    assert f"{2 * 3} of the images that one.onebyone has learnt were learnt by those before it too" in err
+
+
+def test_what_was_learnt_from_a_folder_can_be_served(tmp_path: Path, onebyone: Call) -> None:
+    """A server sets freeze_encoder and learn does not; statistics freeze the encoder in any case."""
+    root = write_images(tmp_path / "photos")
+    assert onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")[0] == 0
+    with closing(Service(tmp_path / "state", encoder=ENCODER, memory="60KB")) as service:
+        merged = service.submit(Operation("merge", content=Path("model").read_bytes())).result(60)
+        assert merged["counts"] == {"blue": 8, "green": 8, "red": 8}
+        service.model.classifier.save("served")
+    assert onebyone("learn", root, "--into", "served")[1].startswith("0 images learnt, 24 known already")
+
+
+def test_a_pipe_is_skipped(tmp_path: Path) -> None:
+    root = write_images(tmp_path / "photos", count=1)
+    os.mkfifo(root / "red" / "pipe.png")
+    assert find_images(root)[1] == {root / "red" / "pipe.png": "a pipe, socket or device"}
 
 
 def test_names_in_any_form_of_unicode_are_one_class(tmp_path: Path, onebyone: Call) -> None:

@@ -178,6 +178,15 @@ def test_a_network_that_has_diverged_is_not_hidden() -> None:
         clf.partial_fit(1e4 * rng.normal(size=(100, 10)), y)
 
 
+def test_unknown_vectors_are_found() -> None:
+    """Which takes scores and typicality from the features of both parts, of different types."""
+    rng, y = np.random.default_rng(0), np.arange(100) % 4
+    x = rng.normal(size=(100, 5)) + 4 * y[:, None]
+    clf = OnlineClassifier("hybrid").partial_fit(x, y)
+    assert clf.predict(np.concatenate([x[:2], x[:1] + 1000]), unknown=-1).tolist() == [0, 1, -1]
+    np.testing.assert_allclose(clf.examine(x).probabilities, clf.predict_proba(x), atol=1e-5)
+
+
 def test_scores_are_made_of_features(digits: Dataset) -> None:
     """Which is what an exported classifier does."""
     learner = learn(make(digits.spec), digits.train_x[:400], digits.train_y[:400]).eval()

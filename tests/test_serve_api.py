@@ -89,6 +89,21 @@ def test_teach_by_form_and_show_pictures(tmp_path: Path) -> None:
         assert 'onebyone_samples_total{kind="learnt"} 8' in metrics
 
 
+def test_what_was_just_taught_is_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first prediction waits for the first answer; it is not told that nothing was learnt."""
+    solve = Service._solve
+
+    def slowly(service: Service) -> None:
+        time.sleep(0.3)
+        solve(service)
+
+    monkeypatch.setattr(Service, "_solve", slowly)
+    with running(Service(tmp_path / "state", **SMALL)) as client:
+        assert ask_json(client, "/v1/predict", {"vectors": [[1.0]]})[0] == 409
+        assert ask_json(client, "/v1/learn", {"vectors": [[1.0]], "label": "one"})[0] == 200
+        assert ask_json(client, "/v1/predict", {"vectors": [[1.0]]})[0] == 200
+
+
 @pytest.mark.parametrize("path", ["/v1/nothing", "/v1/../settings.json", "/..%2f..%2fetc/passwd", "/page/app.js", "//"])
 def test_no_other_address_answers(api: Client, path: str) -> None:
     assert ask(api, "GET", path)[0] in (404, 405)

@@ -58,6 +58,12 @@ STEP = st.one_of(
 )
 
 
+def test_a_file_is_refused_with_how_to_serve_it(tmp_path: Path) -> None:
+    OnlineClassifier().partial_fit([[1.0], [2.0]], ["a", "b"]).save(tmp_path / "model")
+    with pytest.raises(UsageError, match=r"model is a file, .* send the file to /v1/merge"):
+        Service(tmp_path / "model")
+
+
 @settings(max_examples=12)
 @given(st.lists(STEP, min_size=2, max_size=10))
 def test_a_replay_gives_the_same_bits(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:

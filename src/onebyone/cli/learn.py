@@ -68,11 +68,12 @@ def learn_command(
     warn_of_skipped(learnt.skipped)
     if not learnt.files and not learnt.known:
         raise UsageError(f"no image in {folder} can be read")
+    warn_of_one_class(clf)
     counts, alike = class_counts(clf), warn_of_alike(clf)
     known = f", {learnt.known} known already" if learnt.known else ""
     skipped = f", {len(learnt.skipped)} skipped" if learnt.skipped else ""
-    total = f"{into} knows {number_of_classes(counts)}, {sum(counts.values())} images"
-    text = f"{learnt.files} images learnt{known}{skipped}; {total}"
+    total = f"{into} knows {number_of(len(counts), 'class', 'classes')}, {number_of(sum(counts.values()), 'image')}"
+    text = f"{number_of(learnt.files, 'image')} learnt{known}{skipped}; {total}"
     data = {
         "file": into,
         "learnt": learnt.files,
@@ -106,12 +107,12 @@ def _learnt(
     return distributed.learn_folder(folder, into, clf, workers=workers, executor=executor, progress=progress, lock=lock)
 
 
-def number_of_classes(counts: dict[str, int]) -> str:
+def number_of(count: int, one: str, several: str = "") -> str:
     """
-    >>> number_of_classes({"cat": 9}), number_of_classes({"cat": 9, "dog": 9})
-    ('1 class', '2 classes')
+    >>> number_of(1, "class", "classes"), number_of(2, "class", "classes"), number_of(0, "image")
+    ('1 class', '2 classes', '0 images')
     """
-    return "1 class" if len(counts) == 1 else f"{len(counts)} classes"
+    return f"{count} {one if count == 1 else several or one + 's'}"
 
 
 def opened(into: Path, encoder: str | None, memory: str | None, size: int | None) -> OnlineClassifier:
@@ -187,6 +188,7 @@ def predict_command(
                     }
                 )
     warn_of_skipped(failed)
+    warn_of_one_class(clf)
     text = csv_text(rows, classes) if as_csv else table(rows)
     failure = f"{len(failed)} of {len(paths)} files cannot be read" if failed else ""
     return Answer(
@@ -244,6 +246,7 @@ def info_command(file: Model) -> Answer:
     from onebyone import OnlineClassifier
 
     clf = OnlineClassifier.load(file)
+    warn_of_one_class(clf)
     counts = class_counts(clf)
     assert clf._state is not None
     encoder = clf.encoder if isinstance(clf.encoder, str) else type(clf.encoder).__name__
@@ -258,12 +261,13 @@ def info_command(file: Model) -> Answer:
         "classes": counts,
         "report": None,
     }
+    shape = " x ".join(map(str, data["shape"]))
     held = f" ({clf.encoder_nbytes:,} bytes, not in the file)" if clf.encoder_nbytes else ""
     lines = [
         f"method   {clf.method_}",
         f"encoder  {data['encoder'] or 'none'}{held}",
         f"bytes    {clf.nbytes:,}",
-        f"samples  {clf.n_samples_seen_:,} of {number_of_classes(counts)}, {' x '.join(map(str, data['shape']))}",
+        f"samples  {clf.n_samples_seen_:,} of {number_of(len(counts), 'class', 'classes')}, {shape}",
         "",
     ]
     try:
@@ -294,14 +298,18 @@ def warn_of_skipped(skipped: dict[Path, str]) -> None:
         print(f"onebyone: {len(skipped) - NAMED} more are skipped; --json names all", file=sys.stderr)
 
 
-def warn_of_alike(clf: OnlineClassifier) -> list[tuple[str, str]]:
-    """Pairs of classes that are told apart no better than by chance, of which a warning is printed."""
-    if len(clf.classes_) == 1:
+def warn_of_one_class(clf: OnlineClassifier) -> None:
+    learnt = [label for label, count in class_counts(clf).items() if count]
+    if len(learnt) == 1:
+        name = one_line(learnt[0])
         print(
-            f"onebyone: {clf.classes_[0]} is the only class so far, so every image will be predicted as "
-            f"{clf.classes_[0]}; learn a folder with another class",
+            f"onebyone: {name} is the only class so far, so every answer is {name} or unknown; learn another class",
             file=sys.stderr,
         )
+
+
+def warn_of_alike(clf: OnlineClassifier) -> list[tuple[str, str]]:
+    """Pairs of classes that are told apart no better than by chance, of which a warning is printed."""
     try:
         found = clf.report().alike
     except UsageError:  # too few samples

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -21,7 +22,8 @@ def merge_command(
     all samples. All must have the same parameters and keep statistics, as the
     default method does. The files that are read are not changed.
     """
-    from onebyone import OnlineClassifier  # slow to import, and needs scikit-learn
+    from onebyone import OnlineClassifier
+    from onebyone.estimator.folders import known_files  # slow to import, and needs scikit-learn
 
     if len(files) < 2:
         raise UsageError("one classifier is given; give at least two to merge")
@@ -31,9 +33,17 @@ def merge_command(
     merged.autosave = None  # a folder that is read is not written to
     for file in files[1:]:
         try:
-            merged.merge(OnlineClassifier.load(file))
+            other = OnlineClassifier.load(file)
+            twice = len(known_files(merged) & known_files(other))
+            merged.merge(other)
         except UsageError as error:
             raise UsageError(f"{file} cannot be merged with those before it: {error}") from None
+        if twice:
+            print(
+                f"onebyone: {twice} of the images that {file} has learnt were learnt by those before it too, and now "
+                "count twice; to count them once, learn their folders into one file",
+                file=sys.stderr,
+            )
     merged.save(into)
     classes, samples = [str(label) for label in merged.classes_.tolist()], merged.n_samples_seen_
     text = f"{len(files)} classifiers, {samples} samples, {len(classes)} classes: {into}"

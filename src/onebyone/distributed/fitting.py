@@ -22,9 +22,8 @@ from onebyone.errors import UsageError
 from onebyone.estimator import OnlineClassifier
 from onebyone.estimator.building import State, check_settings
 from onebyone.estimator.calls import begin, learning
-from onebyone.estimator.folders import Learnt, as_given, file_lock, find_images, image_batches, learn_files
+from onebyone.estimator.folders import Learnt, as_given, file_lock, find_images, image_batches, known_files, learn_files
 from onebyone.estimator.inputs import read_samples
-from onebyone.estimator.labels import Label
 from onebyone.estimator.verbs import copied
 from onebyone.methods.learner import Learner
 from onebyone.runs.executors import Assignment, Executor, Failed, Lost, Status, Worker, executor_named
@@ -104,10 +103,6 @@ def _new_shards(classifier: OnlineClassifier, shards: Any, columns: tuple[str, s
     if not parts:
         raise UsageError("there are no shards; give at least one")
     return without_copies(parts, known_files(classifier))[0]
-
-
-def known_files(classifier: OnlineClassifier) -> Mapping[int, Label]:
-    return classifier._state.files if classifier._state is not None else {}
 
 
 def _fit(
@@ -221,7 +216,7 @@ def first_samples(parts: Sequence[Shard], classifier: OnlineClassifier) -> Any:
             continue
         for X, _ in part.batches():
             return X
-    raise UsageError("the shards have no samples; give at least one")
+    raise UsageError("the shards have no samples that can be read; give at least one")
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -214,12 +214,12 @@ def shards_of_files(files: Sequence[LabelledFile]) -> Iterator[Images]:
         yield Images([file.path for file in files[start : start + FILES]])
 
 
-def without_copies(parts: Sequence[Shard], known: Mapping[int, Label]) -> tuple[list[Shard], int]:
+def without_copies(parts: Sequence[Shard], known: Iterable[tuple[int, Label]]) -> tuple[list[Shard], int]:
     """The shards without image files that are known or have the contents of another one, and how many these are.
 
     Reads all files, some at a time, because copies may be in shards of different workers.
     """
-    seen, copies, found = set(known.items()), 0, list[Shard]()
+    seen, copies, found = set(known), 0, list[Shard]()
     with ThreadPoolExecutor() as threads:
         for part in parts:
             if not isinstance(part, Images):

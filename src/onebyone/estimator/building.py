@@ -69,7 +69,7 @@ class State:
     method: str  # of the learner; the chosen one if the parameter is "auto"
     feature_names: tuple[str, ...] | None = None
     record: Record = field(default_factory=Record)
-    files: Mapping[int, Label] = field(default_factory=dict)  # learnt by learn_files: hash of the contents, and label
+    files: frozenset[tuple[int, Label]] = frozenset()  # learnt by learn_files: hash of the contents, and label
 
     @cached_property
     def labels(self) -> list[Label]:
@@ -108,8 +108,13 @@ class State:
 
 
 def learner_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters that define the learner. They must not change between calls of ``partial_fit``."""
+    """The parameters that define the learner. They must not change between calls of ``partial_fit``.
+
+    Statistics freeze an encoder in any case, so classifiers with and without ``freeze_encoder`` are the same.
+    """
     own = {name: value for name, value in parameters.items() if name not in CHANGEABLE}
+    if own["method"] in (AUTO, "lda") and nets.is_pretrained(own["encoder"]):
+        own["freeze_encoder"] = True
     return own | {"options": dict(own["options"] or {})}
 
 

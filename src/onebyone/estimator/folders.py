@@ -69,6 +69,8 @@ def find_images(folder: str | Path) -> tuple[list[LabelledFile], dict[Path, str]
         for file in inside:
             if file.is_dir():
                 skipped[file] = "a folder in the folder of a class"
+            elif file.exists() and not file.is_file():  # opening a pipe would wait for its other end
+                skipped[file] = "a pipe, socket or device"
             elif file.suffix.lower() in known:
                 found.append(LabelledFile(file, class_name(path)))
             else:
@@ -128,7 +130,7 @@ def learn_files(
     What became of the files.
     """
     learnt = learnt or Learnt()
-    known: set[tuple[int, Label]] = set(classifier._state.files.items()) if classifier._state is not None else set()
+    known = set(known_files(classifier))
     taken: list[tuple[int, LabelledFile]] = []
 
     def new_files() -> Iterator[Path]:
@@ -149,15 +151,20 @@ def learn_files(
         learnt.skipped[taken[position][1].path] = error.reason
 
     for batch in image_batches(classifier, new_files(), skip):
-        added = {taken[position][0]: taken[position][1].label for position in batch.positions}
         labels = [taken[position][1].label for position in batch.positions]
         classifier.partial_fit(as_given(classifier, batch.images), labels)
         state = classifier._fitted()
-        classifier._state = replace(state, files={**state.files, **added})
+        added = {(taken[position][0], taken[position][1].label) for position in batch.positions}
+        classifier._state = replace(state, files=state.files | added)
         learnt.files += len(labels)
         if done is not None:
             done()
     return learnt
+
+
+def known_files(classifier: OnlineClassifier) -> frozenset[tuple[int, Label]]:
+    """The files that a classifier has learnt: the key of their contents, and the label. A file may have several."""
+    return classifier._state.files if classifier._state is not None else frozenset()
 
 
 def image_batches(
@@ -241,7 +248,7 @@ def learn_folder(
     into = Path(into)
     files, skipped = find_images(folder)
     if not files:
-        nested = any(path.is_dir() for path in skipped)
+        nested = any(path.is_dir() and path.parent != Path(folder) for path in skipped)
         hint = "; its sub-folders have folders: if these are the classes, give one of the sub-folders" if nested else ""
         raise UsageError(f"{folder} has no image files in its sub-folders ({' '.join(suffixes())}){hint}")
     learnt, saved = Learnt(skipped=skipped), time.monotonic()

@@ -89,12 +89,12 @@ def file_tensors(state: State) -> dict[str, Tensor]:
     """The files that were learnt: 12 bytes each. Nothing if there are none."""
     if not state.files:
         return {}
-    known = [(number, state.slots[label]) for number, label in state.files.items()]
+    known = sorted((number, state.slots[label]) for number, label in state.files)
     keys, slots = zip(*known, strict=True)
     return {FILES[0]: torch.tensor(keys), FILES[1]: torch.tensor(slots, dtype=torch.int32)}
 
 
-def parse_files(tensors: dict[str, Tensor], slots: Mapping[Label, int]) -> dict[int, Label]:
+def parse_files(tensors: dict[str, Tensor], slots: Mapping[Label, int]) -> frozenset[tuple[int, Label]]:
     """The files that were learnt, in the tensors of a file, which are removed from them."""
     keys = tensors.pop(FILES[0], torch.zeros(0, dtype=torch.int64))
     found = tensors.pop(FILES[1], torch.zeros(0, dtype=torch.int32))
@@ -102,7 +102,7 @@ def parse_files(tensors: dict[str, Tensor], slots: Mapping[Label, int]) -> dict[
     types = (keys.dtype, found.dtype) == (torch.int64, torch.int32)
     if not types or keys.dim() != 1 or keys.shape != found.shape or not set(found.tolist()) <= label_of.keys():
         raise UsageError("its list of files that were learnt does not match its labels")
-    return {key: label_of[slot] for key, slot in zip(keys.tolist(), found.tolist(), strict=True)}
+    return frozenset((key, label_of[slot]) for key, slot in zip(keys.tolist(), found.tolist(), strict=True))
 
 
 def encoder_tensors(learner: AnyLearner) -> set[str]:

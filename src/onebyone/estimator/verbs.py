@@ -9,6 +9,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
+from torch import nn
 
 from onebyone.errors import UsageError
 from onebyone.estimator import persistence
@@ -73,7 +74,7 @@ class ChangingClassifier(AnsweringClassifier):
         mine = mine.with_labels(theirs.slots)
         theirs = in_slots_of(mine, theirs)
         mine.learner.merge(theirs.learner)
-        return replace(mine, files={**mine.files, **theirs.files})
+        return replace(mine, files=mine.files | theirs.files)
 
     @synchronized
     def forget(self, X: Any, y: Any) -> Self:
@@ -156,7 +157,7 @@ class ChangingClassifier(AnsweringClassifier):
             state = copied(state)
             state.learner.forget_class(slot)
             slots = {each: own for each, own in state.slots.items() if own != slot}
-            files = {key: each for key, each in state.files.items() if each != label}
+            files = frozenset(file for file in state.files if file[1] != label)
             self._replace(replace(state, slots=slots, record=state.record.without(slot), files=files))
         return self
 
@@ -182,9 +183,12 @@ class ChangingClassifier(AnsweringClassifier):
         NotFittedError
             If nothing was learnt yet.
         UsageError
-            If a label is not known, or if two labels get the same new one. It is a ValueError. Nothing is changed.
+            If a label is not known, if two labels get the same new one, or if ``names`` is no dictionary. It is a
+            ValueError. Nothing is changed.
         """
         state = self._fitted()
+        if not isinstance(names, Mapping):
+            raise UsageError(f"names is a {type(names).__name__}; give a dictionary {{old label: new label}}")
         old = as_labels(list(names), state.labels) if names else []
         new = as_labels(list(names.values())) if names else []
         for label in old:
@@ -199,7 +203,7 @@ class ChangingClassifier(AnsweringClassifier):
                 if after in state.slots and after not in renamed:
                     state = united(state, before, after)
             slots = {renamed.get(label, label): slot for label, slot in state.slots.items()}
-            files = {key: renamed.get(label, label) for key, label in state.files.items()}
+            files = frozenset((key, renamed.get(label, label)) for key, label in state.files)
             self._replace(replace(state, slots=slots, files=files))
         return self
 
@@ -220,7 +224,8 @@ def copied(state: State) -> State:
 
 def slot_of(state: State, label: Label) -> int:
     if label not in state.slots:
-        raise UsageError(f"{label!r} is not a known class; classes_ has those that are")
+        known = ", ".join(repr(each) for each in state.labels[:10]) + ", ..." * (len(state.labels) > 10)
+        raise UsageError(f"{label!r} is not a known class; known are {known}")
     return state.slots[label]
 
 
@@ -237,7 +242,11 @@ def united(state: State, label: Label, into: Label) -> State:
 
 
 def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
-    different = [name for name, value in mine.items() if name != "device" and value != theirs[name]]
+    different = []
+    for name, value in mine.items():
+        if name != "device" and value != theirs[name]:
+            short = not isinstance(value, nn.Module) and not isinstance(theirs[name], nn.Module)
+            different.append(f"{name} ({value!r} and {theirs[name]!r})" if short else name)
     if different:
         raise UsageError(
             f"the classifiers have different values of {', '.join(different)}; only classifiers with the same "
@@ -248,10 +257,15 @@ def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
 def check_mergeable(mine: State, theirs: State) -> None:
     """Raise an error if the two states are not those of equal learners for the same kind of samples."""
     check_same(mine.parameters, theirs.parameters)
-    if mine.layout != theirs.layout or mine.feature_names != theirs.feature_names:
+    if mine.feature_names != theirs.feature_names:
+        raise UsageError(
+            f"the classifiers have different names of features: {named(mine)} and {named(theirs)}; give both samples "
+            "with the same columns, or both without names"
+        )
+    if mine.layout != theirs.layout:
         raise UsageError(
             f"the classifiers learn different samples: {describe(mine)} and {describe(theirs)}; only samples of one "
-            "shape, type and axes, with the same names of features, can be merged"
+            "shape, type and axes can be merged"
         )
     one, two = mine.learner, theirs.learner
     if persistence.encoder_hash(one) != persistence.encoder_hash(two):
@@ -272,6 +286,10 @@ def comparable(learner: AnyLearner) -> dict[str, Any]:
 
 def describe(state: State) -> str:
     return f"{state.layout.dtype} {state.layout.shape}".removeprefix("torch.")
+
+
+def named(state: State) -> str:
+    return ", ".join(state.feature_names[:10]) if state.feature_names else "none"
 
 
 def in_slots_of(mine: State, theirs: State) -> State:

@@ -110,7 +110,8 @@ class Hybrid(Learner[HybridOptions]):
 
     def readout(self) -> Callable[[Tensor], Tensor]:
         statistics, network, width = self.statistics.readout(), self.network.readout(), self.network.encoder.width
-        return lambda features: self.together(statistics(features[:, :-width]), network(features[:, -width:]))
+        # Statistics of vectors have features in float64, and so have both together; those of a network are float32.
+        return lambda features: self.together(statistics(features[:, :-width]), network(features[:, -width:].float()))
 
     def scores(self, x: Tensor, chunk: int | None = None) -> Tensor:
         return self.together(self.statistics.scores(x, chunk), self.network.scores(x, chunk))

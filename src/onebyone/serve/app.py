@@ -106,12 +106,16 @@ class Api:
 
     async def predict(self, request: Request) -> Response:
         top = number(request, "top", 1000)
-        await self._wait_for(number(request, "after", 0))
+        await self._wait_for(max(number(request, "after", 0), self._first()))
         async with self.body(request) as body:
             samples, _ = await self.in_thread(self.decoded, body, request.headers.get("content-type", ""))
         found = await self.batcher.predict(samples)
         self.metrics.samples["predicted"] += len(samples)
         return JSONResponse(described(found, top))
+
+    def _first(self) -> int:
+        """The operation to wait for because there is no answer before it, or 0."""
+        return self.service.sequence if self.service.answer is None else 0
 
     async def _wait_for(self, sequence: int) -> None:
         """Wait until answers take an operation into account."""
@@ -154,6 +158,7 @@ class Api:
         return JSONResponse(await self.in_thread(views.classes, self.service, with_pictures))
 
     async def report(self, request: Request) -> Response:
+        await self._wait_for(self._first())
         answer = self.service.answer
         if answer is None or answer.report is None:
             raise Refused(409, "too little was learnt for a report; teach more samples")

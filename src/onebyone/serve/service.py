@@ -71,6 +71,11 @@ class Service:
 
     def __init__(self, folder: Path, fsync: Fsync = "every", **given: Any) -> None:
         self.folder, self.fsync = folder, fsync
+        if folder.is_file():
+            raise UsageError(
+                f"{folder} is a file, and the state is a folder; to serve a saved classifier, give a new folder, and "
+                "the encoder and memory of the file, then send the file to /v1/merge"
+            )
         self._folder_lock = files.lock(folder)
         if self._folder_lock is None:
             raise UsageError(f"another process serves {folder}; stop that one, or choose another folder")
