@@ -11,7 +11,7 @@ from difflib import get_close_matches
 
 
 class UsageError(ValueError):
-    """Something the caller can fix.
+    """An error that the caller can fix. It is a ValueError.
 
     >>> raise UsageError("memory_per_class is 0; it must be at least 1")
     Traceback (most recent call last):

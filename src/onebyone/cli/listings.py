@@ -24,7 +24,7 @@ def methods(
         typer.Argument(metavar="NAME", help="Show the options of this one.", autocompletion=COMPLETIONS["method"]),
     ] = None,
 ) -> Answer:
-    """What can learn: every method, or one with its options."""
+    """List all methods, or the options of one method."""
     if name is None:
         return _listing({each: (entry.summary, entry.section) for each, entry in all_methods().items()}, "section")
     entry = find(name)
@@ -37,12 +37,12 @@ def methods(
 
 
 def datasets() -> Answer:
-    """What there is to learn."""
+    """List all data sets."""
     return _listing({name: (entry.summary, entry.about) for name, entry in all_datasets().items()}, "about")
 
 
 def streams() -> Answer:
-    """How it arrives: every stream with its options."""
+    """List all streams with their options."""
     table = Table(box=None, pad_edge=False, show_header=False)
     data = []
     for name, entry in all_streams().items():

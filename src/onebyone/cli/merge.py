@@ -16,11 +16,11 @@ def merge_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Saved classifiers, or autosave folders.")],
     into: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.", show_default=False)],
 ) -> Answer:
-    """Merge classifiers that were taught apart.
+    """Merge classifiers that were taught separately.
 
-    The result is the classifier that one process would have, had it been given
-    all samples. All must have the same parameters and keep statistics, as the
-    default method does. The files that are read are not changed.
+    The result is the same as if one classifier had learnt all samples. All
+    classifiers must have the same parameters and keep statistics, as the default
+    method does. The files that are read are not changed.
     """
     from onebyone import OnlineClassifier
     from onebyone.estimator.folders import known_files  # slow to import, and needs scikit-learn

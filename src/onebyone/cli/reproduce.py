@@ -55,9 +55,9 @@ def reproduce_command(
     executor: Executor = "local",
     address: Address = None,
 ) -> Answer:
-    """Run the paper again: what is missing of a table or figure.
+    """Repeat the paper: do the missing runs of a table or figure.
 
-    Leaves records (CSV), a page, figures and tables. After Ctrl-C or a crash,
+    Writes records (CSV), a page, figures and tables. After Ctrl-C or a crash,
     the same command resumes.
     """
     own = tuple(name for name in methods or () if ":" in name)

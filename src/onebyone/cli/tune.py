@@ -36,10 +36,10 @@ def tune_command(
 ) -> Answer:
     """Find the best setting of every method, on held-out data.
 
-    Tries the grids of the package (runs/tuning.yaml) on nine tenths of the
-    training set and examines on the last tenth; the test set is never looked at.
-    A method of your own tries the learning rates of the baselines, or --grid.
-    A setting of which a run fails cannot win. After Ctrl-C or a crash, the same
+    Trains with each setting of the grids of the package (runs/tuning.yaml) on
+    nine tenths of the training set, and evaluates on the last tenth. The test
+    set is never used. For a method of your own, the learning rates of the
+    baselines are tried, or --grid. A setting with a failed run cannot win. After Ctrl-C or a crash, the same
     command resumes.
     """
     check_data_dir(data_dir, [dataset])

@@ -36,7 +36,7 @@ def from_arrays(
     test_fraction: float = 0.2,
     seed: int = 0,
 ) -> Dataset:
-    """A data set from numpy arrays or torch tensors.
+    """Make a data set from numpy arrays or torch tensors.
 
     Arrays are not copied unless they have to be, so do not modify them afterwards.
 
@@ -54,7 +54,7 @@ def from_arrays(
     name, augmentation
         Name of the data set, and how training images are varied.
     test_fraction, seed
-        The part that is split off without a test set, and the seed of the choice.
+        Without a test set: the fraction of each class that is split off as the test set, and the seed of the choice.
 
     Returns
     -------

@@ -28,12 +28,12 @@ def chunk_size(shape: tuple[int, ...]) -> int:
 
 @dataclass(frozen=True)
 class Spec:
-    """What a learner has to know about the data in advance: shapes and types, no values.
+    """The description of the data that a learner needs in advance: shapes and types, no values.
 
     Parameters
     ----------
     shape
-        Of one sample: (channels, height, width), or (features,).
+        Shape of one sample: (channels, height, width), or (features,).
     num_classes
         The largest number of classes.
     dtype
@@ -72,7 +72,7 @@ class Dataset:
     Parameters
     ----------
     name
-        Of the data set, for messages and records.
+        Name of the data set, for messages and records.
     train_x, train_y
         The training set.
     test_x, test_y
@@ -168,17 +168,17 @@ class Dataset:
         return replace(self, train_x=moved[0], train_y=moved[1], test_x=moved[2], test_y=moved[3])
 
     def held_out(self, fraction: float = 0.1, seed: int = 0) -> Dataset:
-        """The data set for tuning: a random ``fraction`` of each training class becomes the test set.
+        """Make a data set for tuning: a random ``fraction`` of each training class becomes the test set.
 
-        The real test set is not part of the result, so nothing can be chosen on it by accident. Each class keeps at
+        The real test set is not part of the result, so it cannot be used for tuning by accident. Each class keeps at
         least one training sample, and at least one sample is held out of each class that has two or more.
 
         Parameters
         ----------
         fraction
-            Of the training samples of each class, between 0 and 1.
+            Fraction of the training samples of each class to hold out, between 0 and 1.
         seed
-            Of the choice of samples.
+            Seed of the choice of samples.
 
         Returns
         -------

@@ -42,22 +42,25 @@ def from_folder(
     strict: bool = False,
     progress: Progress | None = None,
 ) -> Dataset:
-    """A data set from a folder of images. The classes are in the order of their names.
+    """Make a data set from a folder of images. Classes are sorted by name.
 
-    Unreadable files, other files and nested folders are skipped, with a :class:`SkippedFilesWarning`; hidden files too.
+    Unreadable files, other files and nested folders are skipped with a :class:`SkippedFilesWarning`. Hidden files are
+    ignored.
 
     Parameters
     ----------
     root
         A folder with a sub-folder for each class, or with ``train`` and ``test`` that have them.
     size, augmentation
-        Every image becomes upright RGB of ``size`` x ``size`` pixels. Training images are varied.
+        Every image is rotated upright and converted to RGB with ``size`` x ``size`` pixels. ``augmentation`` describes
+        how training images are varied.
     test_fraction, seed
-        Without ``train`` and ``test``, this part of each class becomes the test set, drawn by the seed.
+        Without ``train`` and ``test``: the fraction of each class that becomes the test set, and the seed of the
+        choice.
     strict
-        Refuse files that would be skipped.
+        Raise an error for files that would be skipped.
     progress
-        Called after each file with what is read, the number of files so far, and their number.
+        Function that is called after each file with a description, the number of files read, and their total number.
 
     Returns
     -------

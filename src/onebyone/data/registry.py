@@ -34,9 +34,9 @@ def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
     Parameters
     ----------
     name
-        Of the data set, as :func:`load` takes it.
+        Name of the data set, as :func:`load` takes it.
     about
-        Its use in the paper, printed by ``onebyone datasets``.
+        How the paper uses the data set. ``onebyone datasets`` prints it.
 
     Returns
     -------
@@ -61,11 +61,13 @@ def load(
     name
         One of :func:`datasets`.
     root
-        Its folder or file. None: the cache folder, to which CIFAR-10 and CIFAR-100 are downloaded on first use.
+        Folder or file of the data set. None: the cache folder, to which CIFAR-10 and CIFAR-100 are downloaded on first
+        use.
     strict
-        For image folders only: refuse files that would be skipped with a warning.
+        For image folders only: raise an error for files that would otherwise be skipped with a warning.
     progress
-        Called with what is being downloaded or read, how much of it is done, and the total (None if unknown).
+        Function that is called while data are downloaded or read, with a description, the amount done, and the total
+        (None if unknown).
 
     Returns
     -------
@@ -90,7 +92,7 @@ def load(
 
 
 def datasets() -> dict[str, Entry]:
-    """Every data set by name.
+    """All data sets by name.
 
     Returns
     -------

@@ -47,10 +47,11 @@ class AnsweringClassifier(StatefulClassifier):
         X
             Samples [n, ...], in any form that the class accepts.
         unknown
-            The label of samples that are like nothing learnt: those whose ``typicality`` is lower than that of all but
-            a share of ``unknown_rate`` of known samples. None: every sample gets one of ``classes_``. At least 20
-            samples have to be learnt first. While fewer than ``2 / unknown_rate`` samples show how typical a known
-            one is, fewer known samples are turned away, and only unknown ones that are far away from all classes.
+            The label to return for samples that are unlike anything learnt. None: every sample gets one of
+            ``classes_``. A sample is unknown if its ``typicality`` is below a threshold. The threshold is chosen such
+            that about a share ``unknown_rate`` of the samples of known classes is below it. At least 20 samples must be
+            learnt first. If fewer than ``2 / unknown_rate`` samples are available to choose the threshold, it is lower:
+            fewer known samples are called unknown, and only unknown samples that are far from all classes are found.
 
         Returns
         -------
@@ -73,7 +74,7 @@ class AnsweringClassifier(StatefulClassifier):
 
     @synchronized
     def examine(self, X: Any) -> Answers:
-        """Everything about each sample at once: an encoder runs once, where separate calls would run it for each.
+        """Compute labels, probabilities and typicality together. The encoder runs once, and not once for each of them.
 
         Parameters
         ----------
@@ -107,9 +108,10 @@ class AnsweringClassifier(StatefulClassifier):
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class.
 
-        Probabilities are the softmax of the scores divided by a temperature, which makes them agree with the accuracy
-        of predictions of samples that were not learnt yet, or left out. With statistics, this is the mean of the
-        softmax over half, once and twice the temperature. Probabilities also depend on ``prior``.
+        Probabilities are the softmax of the scores divided by a temperature. The temperature is chosen such that the
+        probabilities agree with the accuracy of predictions of samples that were not learnt yet, or left out.
+        Statistics use the mean of three softmaxes, with half, once and twice this temperature. Probabilities also
+        depend on ``prior``.
 
         Parameters
         ----------
@@ -183,10 +185,9 @@ class AnsweringClassifier(StatefulClassifier):
     def report(self) -> Report:
         """Estimate how good the classifier is now, without a test set.
 
-        Statistics predict some of the samples that they learnt as if these had been left out, about as many of each
-        class: the accuracy is that of equally frequent classes, whatever ``prior`` is. Other methods remember the last
-        256 predictions of samples that they had not learnt yet; predictions of the first samples of a class are not
-        among them.
+        Statistics predict some of the learnt samples as if these had been left out. These are about equally many of
+        each class, so the accuracy is that for equally frequent classes, whatever ``prior`` is. Other methods use the
+        last 256 predictions of samples that they had not learnt yet, without those of the first samples of a class.
 
         Returns
         -------

@@ -23,16 +23,17 @@ from onebyone.seeding import generator
 class OnlineClassifier(ChangingClassifier):
     """A classifier that learns from a stream, a few samples per call. New classes may appear at any time.
 
-    Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays or tensors.
-    Images may also be a PIL image, a path of an image file, or a list of either. The first call fixes the number of
-    features, or the size of images and whether they are gray or colour. Later images are resized and converted to that.
-    PIL images and image files are rotated as their EXIF data says. Their shorter side is reduced to at most 256 pixels.
-    They are used as gray images if all images of the first call are gray. Transparent pixels become white.
+    Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays or tensors. A
+    PIL image, the path of an image file, or a list of either is also accepted. The first call fixes the number of
+    features, or the size of images and whether they are gray or colour. Later images are resized and converted to
+    match. PIL images and image files are rotated by their EXIF data. Their shorter side is reduced to at most 256
+    pixels. They are used as gray images if all images of the first call are gray. Transparent pixels become white.
 
-    Bytes (uint8) are stored as bytes and scaled to [-1, 1]. Other numbers are converted to float32, which has 7 digits:
-    subtract an offset from large values such as timestamps. Vectors are standardised by the mean and standard deviation
-    of the samples seen so far, unless an encoder is given. Images of floating-point numbers are used as they are, so
-    they need one scale in all calls; a pretrained encoder by name reads them from 0 (black) to 1 (white).
+    Bytes (uint8) are stored as bytes and scaled to [-1, 1]. Other numbers are converted to float32, which has 7
+    significant digits, so subtract an offset from large values such as timestamps. Vectors are standardised by the mean
+    and standard deviation of the samples seen so far, unless an encoder is given. Images of floating-point numbers are
+    used unchanged, so they must have the same scale in all calls. A pretrained encoder by name expects values from 0
+    (black) to 1 (white).
 
     Labels can have any hashable type, but all must have the same type. ``classes_`` holds the classes known so far,
     sorted if they can be sorted.
@@ -40,7 +41,8 @@ class OnlineClassifier(ChangingClassifier):
     A call that raises an error changes nothing, in memory or on disk, and can be repeated. Invalid input raises a
     ValueError. Sparse samples, and samples that are not numbers, raise a TypeError, as in scikit-learn.
 
-    Threads can share a classifier. One call runs at a time, so learn few samples per call if predictions must not wait.
+    Threads can share a classifier. One call runs at a time. If predictions must not wait long, learn few samples per
+    call.
 
     >>> import numpy as np
     >>> from onebyone import load
@@ -57,9 +59,9 @@ class OnlineClassifier(ChangingClassifier):
     ----------
     method
         Name of a method, one of ``onebyone.methods()``. ``"auto"`` chooses a method in the first call and stores its
-        name in ``method_``. It chooses statistics (``patch-lda``, at most 8 MB, or 17 MB for vectors) if they fit into
-        ``memory``. With a pretrained encoder, or a frozen module, it chooses statistics of its features (``lda``, at
-        most 32 MB). Otherwise it chooses a network (``replay``).
+        name in ``method_``. With a pretrained encoder or a frozen module, it chooses statistics of its features
+        (``lda``, at most 32 MB). Without one, it chooses statistics (``patch-lda``, at most 8 MB, or 17 MB for vectors)
+        if they fit into ``memory``. Otherwise it chooses a network (``replay``).
     memory
         Number of samples to store, or a size such as ``"3MB"``. A size includes labels and everything else stored with
         a sample, and is converted to a number of samples in the first call. Methods that store statistics use at most
@@ -67,23 +69,23 @@ class OnlineClassifier(ChangingClassifier):
         weights of an encoder are not counted.
     encoder
         A pretrained network, a network to train, or ``"auto"`` (chosen by the shape and type of the samples).
-        Pretrained: ``"lite0"`` (EfficientNet-Lite0, for photographs; needs the extra ``photos``),
-        ``"timm:NAME"`` (a model of timm), ``"onnx:FILE"``, or a module that maps samples to features, with
-        ``onebyone.nets.Preprocess`` before it if it needs images of one size. To train: one of
-        ``onebyone.nets.encoders()``. ``"resnet18"`` is the small network of this library, ``"timm:resnet18"`` the
-        pretrained one. Images from files are read in the size that the encoder needs.
+        Pretrained: ``"lite0"`` (EfficientNet-Lite0, for photographs; needs the extra ``photos``), ``"timm:NAME"`` (a
+        model of timm), ``"onnx:FILE"``, or a module that maps samples to features, with ``onebyone.nets.Preprocess``
+        before it if it needs images of one size. To train: one of ``onebyone.nets.encoders()``. ``"resnet18"`` is the
+        small untrained network of this library, and ``"timm:resnet18"`` the pretrained model of timm. Images from files
+        are read in the size that the encoder needs.
     freeze_encoder
         Whether to keep the weights of the encoder fixed. ``lda`` always does.
     options
         Other options of the method, as a dictionary.
     batch_size
-        Samples per step. ``partial_fit`` splits its samples into steps of this size, in the given order. Statistics
-        take larger steps: their sums are the same, and faster.
+        Samples per step. ``partial_fit`` splits its samples into steps of this size, in the given order. Statistics use
+        larger steps, which give the same sums in less time.
     epochs
-        Passes of ``fit`` over the samples, each in another random order. Statistics use each sample in the first pass
-        only. ``partial_fit`` always makes one pass, in the given order.
-        For methods with tasks (``icarl``), all classes of ``fit`` are one task. A new class in ``partial_fit`` starts a
-        new task.
+        Number of passes of ``fit`` over the samples, each in another random order. Statistics use each sample in the
+        first pass only. ``partial_fit`` always makes one pass, in the given order. For a method that needs task
+        boundaries (``icarl``), all classes of ``fit`` are one task, and a new class in ``partial_fit`` starts a new
+        task.
     augment
         Augmentation of images: ``"none"``, ``"crop"``, ``"crop+flip"`` or ``"auto"``, which crops images of at least 24
         pixels. Use ``"crop+flip"`` if a mirrored image belongs to the same class, as for most photographs.
@@ -94,20 +96,21 @@ class OnlineClassifier(ChangingClassifier):
         Seed of the initial weights and of all random draws, as in scikit-learn. None gives different results each time.
     prior
         Probabilities of the classes before a sample is seen: ``"uniform"`` (all are equal), ``"counts"`` (as often as
-        they were learnt), or a dictionary ``{label: probability}``. Classes that it does not have share what is left to
-        a sum of 1. It may change between calls.
+        they were learnt), or a dictionary ``{label: probability}``. The remaining probability is divided among the
+        classes that the dictionary does not contain. ``prior`` may change between calls.
     unknown_rate
-        Share of known samples that ``predict(X, unknown=...)`` may take for unknown. It may change between calls.
+        Share of the samples of known classes that ``predict(X, unknown=...)`` may call unknown, from 0 to less than 1.
+        It may change between calls.
     device
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. ``"auto"`` uses a GPU if there is one.
     autosave
         Folder to save to while learning, or None. ``OnlineClassifier.load(folder)`` continues from there. The file
         always holds complete calls. It is written when ``every`` samples are unsaved, at most 5 seconds after a call
         returned, when the classifier is closed (``close``, or the end of a ``with`` block) or garbage collected, and
-        when the program exits. A killed process loses fewer than ``every`` samples, from the last 5 seconds.
-        A folder has one writer. Other classifiers can load it, and can learn after the first one is closed. Copies,
-        pickles, clones and forked processes do not save to the folder of the original. To learn, they need another
-        folder, or None.
+        when the program exits. A process that is killed loses fewer than ``every`` samples, all from the last 5
+        seconds. Only one classifier at a time writes to a folder. Other classifiers can load it, and can learn after
+        the first one is closed. Copies, pickles, clones and forked processes do not save to the folder of the original.
+        To learn, they need another folder, or None.
     every
         Number of unsaved samples from which a call saves before it returns. With 1, each call saves before it returns.
     """
@@ -166,7 +169,7 @@ class OnlineClassifier(ChangingClassifier):
         sample_weight
             Weights [n] of the samples, 0 or larger. For statistics, a sample of weight 2 is the same as two samples,
             except that it is counted once. For networks, the weight multiplies the sample's share of the loss when it
-            is learnt; later it is replayed like any other. A sample of weight 0 is the same as none. None: all are 1.
+            is learnt; later it is replayed like any other. A sample of weight 0 is ignored. None: all weights are 1.
 
         Returns
         -------
@@ -187,16 +190,17 @@ class OnlineClassifier(ChangingClassifier):
         return self
 
     def learn_from(self, batches: Any) -> Self:
-        """Learn a stream that does not fit into memory: an iterable of batches, a DataLoader or a torch Dataset.
+        """Learn from a stream that does not fit into memory: an iterable of batches, a DataLoader or a torch Dataset.
 
-        Each batch is one call of ``partial_fit``. If one raises an error, the batches before it stay learnt, and
-        ``n_samples_seen_`` says how many samples that are.
+        Each batch is one call of ``partial_fit``. If a batch raises an error, the batches before it stay learnt, and
+        ``n_samples_seen_`` is the number of samples learnt so far.
 
         Parameters
         ----------
         batches
-            Yields pairs ``(X, y)`` of samples and labels. A torch Dataset yields single samples with their labels, also
-            images of different sizes or PIL images; batches of 64 are made of them, in its order.
+            An iterable that yields pairs ``(X, y)`` of samples and labels. A torch Dataset yields single samples with
+            their labels. These may be PIL images, or images of different sizes. They are learnt in batches of 64, in
+            the order of the Dataset.
 
         Returns
         -------

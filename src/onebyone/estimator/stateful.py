@@ -76,7 +76,8 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def save(self, path: str | Path) -> None:
         """Save the classifier to one file, atomically: safetensors, with parameters and labels as JSON in its header.
 
-        Only the weights of an encoder that was given as a module are saved. ``load`` needs the module again.
+        The code of an encoder that was given as a module is not saved, so ``load`` needs the module again. The file
+        holds the weights of a trained module, and a hash of the weights of a frozen one.
 
         Parameters
         ----------
@@ -88,7 +89,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         NotFittedError
             If nothing was learnt yet.
         UsageError
-            If the file cannot be written, or if labels have a type that JSON does not have. It is a ValueError.
+            If the file cannot be written, or if labels have a type that JSON cannot represent. It is a ValueError.
         """
         persistence.write(Path(path), self._fitted(), self.get_params(deep=False))
 
@@ -154,7 +155,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Export ``predict_proba`` and ``typicality`` for other programs. The file cannot learn, and holds no samples.
 
         The input is a batch of samples [n, ...] with the shape and type of the first call, for any n. The outputs are
-        ``probabilities`` [n, classes], with the temperature and the prior of now, and ``typicality`` [n]. The file
+        ``probabilities`` [n, classes], with the current temperature and prior, and ``typicality`` [n]. The file
         contains ``classes`` (``classes_``), ``temperature`` and ``unknown_threshold`` as JSON: in the metadata of ONNX,
         or in the extra files ``classes.json`` and so on of ``torch.export``. A sample whose typicality is below the
         threshold is unknown; the threshold is null if too few samples were learnt.
@@ -178,20 +179,20 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @property
     @synchronized
     def nbytes(self) -> int:
-        """Size of the state in bytes: that of a saved file, except for a few digits, and without a frozen encoder."""
+        """Size of a saved file in bytes, up to a few digits in its header. A frozen encoder is not included."""
         return persistence.size(self._fitted(), self.get_params(deep=False))
 
     @property
     @synchronized
     def encoder_nbytes(self) -> int:
-        """Size of a frozen encoder in bytes, which a saved file names and does not hold. 0 without one."""
+        """Size of the frozen encoder in bytes, which a saved file does not contain. 0 if there is none."""
         fixed = persistence.fixed_encoders(self._fitted().learner)
         return sum(tensor.nbytes for tensor in fixed[0].state_dict().values()) if fixed else 0
 
     @property
     @synchronized
     def n_samples_seen_(self) -> int:
-        """Number of samples learnt. After loading, the position in the stream to continue from."""
+        """Number of samples learnt. After loading, this is the position in the stream from which to continue."""
         return int(self._fitted().learner.counts.sum())
 
     def _fitted(self) -> State:

@@ -31,9 +31,9 @@ class ChangingClassifier(AnsweringClassifier):
     def merge(self, other: Self) -> Self:
         """Learn what another classifier has learnt, as if this one had been given its samples too.
 
-        For methods that keep statistics, such as ``patch-lda``, the default. The order of merges does not matter.
-        Classes with the same label become one. Both classifiers must have the same parameters and samples of the same
-        shape and type. A classifier that has learnt nothing becomes a copy.
+        This works for methods that keep statistics, such as ``patch-lda``. The order of merges does not matter. Classes
+        with the same label become one class. Both classifiers must have the same parameters, and samples of the same
+        shape and type. A classifier that has learnt nothing becomes a copy of ``other``.
 
         Parameters
         ----------
@@ -80,11 +80,12 @@ class ChangingClassifier(AnsweringClassifier):
     def forget(self, X: Any, y: Any) -> Self:
         """Forget samples that were learnt.
 
-        Methods that keep statistics are then as if they had never been given these samples. Only the few samples that
-        they keep for calibration are not replaced, so probabilities may differ a little; scores and predicted classes
-        do not. Networks remove the samples from their memory and count them no longer, but what these taught stays in
-        the weights: to remove it, train a new classifier without them. A class all of whose samples are forgotten stays
-        in ``classes_`` with the probability 0, until ``forget_class``. Samples are taken to have had the weight 1.
+        With methods that keep statistics, scores and predicted classes are then as if these samples had never been
+        learnt. Probabilities may differ a little, because forgotten samples among those kept for calibration are not
+        replaced. Networks remove the samples from their memory and counts, but the effect of the samples on the weights
+        stays. To remove it, train a new classifier without them. If all samples of a class are forgotten, the class
+        stays in ``classes_`` with the probability 0, until ``forget_class``. The samples are assumed to have been
+        learnt with weight 1.
 
         Parameters
         ----------
@@ -127,10 +128,10 @@ class ChangingClassifier(AnsweringClassifier):
 
     @synchronized
     def forget_class(self, label: Label) -> Self:
-        """Forget a class: it leaves ``classes_``, the counts, the memory and all answers.
+        """Remove a class from ``classes_``, the counts, the memory and all predictions.
 
-        In the statistics of ``patch-lda``, the variation of its samples around their mean stays a part of the shared
-        covariance. In networks, what they taught the encoder stays in its weights.
+        In statistics, the variation of its samples around their mean stays a part of the shared covariance. In
+        networks, the effect of its samples on the weights of the encoder stays.
 
         Parameters
         ----------
@@ -163,16 +164,16 @@ class ChangingClassifier(AnsweringClassifier):
 
     @synchronized
     def rename(self, names: Mapping[Label, Label]) -> Self:
-        """Give classes other labels. Two classes become one if the new label is that of another class.
+        """Give classes new labels. If a new label is the label of another class, the two become one class.
 
-        All labels are replaced at the same time, so ``{"a": "b", "b": "a"}`` exchanges two. When classes become one,
-        statistics are as if all samples had been given with the new label. Networks relabel the samples in their memory
-        and learn the rest by replay.
+        All labels are replaced at the same time, so ``{"a": "b", "b": "a"}`` exchanges two labels. When classes become
+        one, statistics are as if all samples had been learnt with the new label. Networks relabel the samples in their
+        memory and learn the rest by replay.
 
         Parameters
         ----------
         names
-            The new label of each label to replace. New labels must be different.
+            A dictionary from each label to replace to its new label. The new labels must be different from each other.
 
         Returns
         -------

@@ -13,7 +13,7 @@ Matrix = tuple[tuple[float | None, ...], ...]
 
 @dataclass(frozen=True)
 class Metrics:
-    """Metrics of an accuracy matrix, as fractions; None where one is not defined."""
+    """Metrics computed from an accuracy matrix, as fractions. A metric that is not defined is None."""
 
     accuracy: float  # mean over the tasks, at the end
     forgetting: float | None  # mean over all tasks but the last: best accuracy before the end minus that at the end
@@ -54,16 +54,16 @@ def anytime(matrix: Sequence[Row], disjoint: bool = True) -> tuple[float, ...]:
 
 
 def metrics(matrix: Sequence[Row], disjoint: bool = True) -> Metrics:
-    """Metrics of an accuracy matrix.
+    """Compute all metrics of a run from its accuracy matrix.
 
     Parameters
     ----------
     matrix
-        ``matrix[t][j]`` is the accuracy on task j after learning task t; None if no class of j was seen by then.
+        ``matrix[t][j]`` is the accuracy on task j after learning task t, or None if no class of task j had been seen.
     disjoint
-        Whether a class arrives in one task only. If not, the anytime curve is over all groups of which a class was
-        seen, and what compares with the moment at which a task was learnt is None: forgetting, learning accuracy
-        and backward transfer.
+        Whether each class arrives in one task only. If not, the anytime curve includes every task of which a class was
+        seen. Forgetting, learning accuracy and backward transfer are then None, because they need the time at which a
+        task was learnt.
 
     Returns
     -------

@@ -48,18 +48,18 @@ def evaluate_stream(
     window: int = 500,
     classes: Sequence[Any] | None = None,
 ) -> Prequential:
-    """Predict each chunk of a stream and then learn it.
+    """Evaluate a classifier on a stream: predict each chunk, then learn it.
 
     Parameters
     ----------
     clf
-        A classifier with ``partial_fit`` and ``predict``. Before it has learnt anything, its answers count as wrong.
+        A classifier with ``partial_fit`` and ``predict``. If it has learnt nothing, the first chunk counts as wrong.
     stream, data
-        An iterable of chunks ``(X, y)``; or a :class:`Stream` over the training samples of ``data``.
+        An iterable of chunks ``(X, y)``, or a :class:`Stream` and the data set whose training samples it orders.
     window
-        The number of samples that ``recent`` is over.
+        Number of samples over which ``recent`` is computed.
     classes
-        Passed to the first ``partial_fit``: scikit-learn's own classifiers need all classes in advance.
+        All classes, passed to the first ``partial_fit``. The classifiers of scikit-learn need them in advance.
 
     Returns
     -------

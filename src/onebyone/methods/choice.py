@@ -18,26 +18,27 @@ MAX_ENCODED_BYTES = 32_000_000
 
 
 def choose(spec: Spec, budget: int, *, network: bool = False) -> str:
-    """The method that ``method="auto"`` uses. With a pretrained encoder, ``lda`` is used instead.
+    """Choose the method for ``method="auto"``. With a pretrained encoder, ``lda`` is used instead.
 
-    The rule follows measurements with one class at a time (results/beyond*.csv, results/auto.csv). Statistics are the
-    most accurate on CIFAR-10 with every size of the memory, on CIFAR-100 up to 6 MB, on digits, and on average over
-    eight sets of vectors. On CIFAR-100 with more bytes, ``hybrid`` is better by less than a point, for 20 times the
-    work. With 1 KB, too little for statistics, ``replay`` is slightly better on average than CCP and ER.
+    The rule is based on measurements with one class at a time (results/beyond*.csv, results/auto.csv). Statistics are
+    the most accurate method on CIFAR-10 with every size of the memory, on CIFAR-100 up to 6 MB, on digits, and on
+    average over eight data sets of vectors. On CIFAR-100 with more memory, ``hybrid`` is better by less than a point,
+    but needs 20 times the computation. With 1 KB, which is too little for statistics, ``replay`` is slightly more
+    accurate on average than CCP and ER.
 
     Parameters
     ----------
     spec
         Shape, type and number of classes of the data.
     budget
-        Bytes of the memory.
+        Size of the memory in bytes.
     network
         Whether a network is to be trained.
 
     Returns
     -------
     str
-        ``"patch-lda"`` where statistics fit into the budget and no network is wanted, else ``"replay"``.
+        ``"patch-lda"`` if statistics fit into the budget and no network is to be trained, else ``"replay"``.
 
     >>> choose(Spec((3, 32, 32), 10), 1_000_000), choose(Spec((3, 32, 32), 10), 1_000_000, network=True)
     ('patch-lda', 'replay')

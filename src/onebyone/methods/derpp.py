@@ -23,7 +23,7 @@ class DERppOptions(ReplayOptions):
 
 @register("der++", DERppOptions, section="tables 1 and 2, DER++")
 class DERpp(LinearReplay[DERppOptions]):
-    """ER plus distillation: one draw is compared with its stored logits, a second one with its labels.
+    """ER plus distillation: one replayed batch is trained on its stored logits, a second one on its labels.
 
     The stored logits are those of the augmented view, before the step on it.
 

@@ -22,12 +22,12 @@ class ERACEOptions(CosineOptions):
 
 @register("er-ace", ERACEOptions, section="table 2, ER-ACE")
 class ERACE(CosineReplay[ERACEOptions]):
-    """ER whose incoming softmax leaves out the classes of the past (asymmetric cross-entropy).
+    """ER in which the softmax of incoming samples leaves out old classes (asymmetric cross-entropy).
 
-    **With one class per task** the incoming batch holds a single class, and all that its softmax can contrast it with
-    are the classes never seen: the step pushes the logits of the future down, and no other class is learnt against.
-    With ``contrast_unseen=no`` even that is gone: the softmax has one term, the incoming loss is exactly zero, and
-    what is left is cross-entropy on the memory. The paper calls the method inapplicable there; it runs.
+    **With one class per task**, the incoming batch has a single class, and its softmax contrasts it only with classes
+    that were never seen: the step lowers the logits of future classes. With ``contrast_unseen=no``, the softmax has one
+    term, the incoming loss is exactly zero, and only cross-entropy on the memory remains. The paper calls the method
+    inapplicable in this case, but it does run.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")

@@ -14,7 +14,7 @@ from onebyone.methods.registry import register
 
 @register("finetune", Options, section="tables 1 and 2, fine-tuning")
 class FineTune(NetworkLearner[Options]):
-    """Plain SGD on what comes in, no memory: forgets everything but the last task.
+    """Plain SGD on incoming samples, without a memory: it forgets all but the last task.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")

@@ -49,10 +49,10 @@ class HybridOptions(BudgetOptions, MixedReplayOptions):
 
 @register("hybrid", HybridOptions)
 class Hybrid(Learner[HybridOptions]):
-    """`patch-lda` and `replay` side by side under one budget of bytes; their scores are added.
+    """`patch-lda` and `replay` in parallel, within one budget of bytes; their predictions are combined.
 
-    Each learns as it would alone. Statistics forget nothing but cannot learn features; a network does, from the samples
-    that are kept for it. Room for more classes reduces the statistics and keeps all samples.
+    Each learns as it would alone. Statistics forget nothing but cannot learn features. The network learns features from
+    stored samples. When the capacity for classes grows, the statistics become smaller, and all samples are kept.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")

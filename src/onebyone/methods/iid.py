@@ -9,9 +9,9 @@ from onebyone.methods.registry import register
 
 @register("iid", Options, section="tables 1 and 2, iid online")
 class IID(FineTune):
-    """The same network and steps on a shuffled stream of all classes: not incremental at all.
+    """The same network and steps as fine-tuning, on a shuffled stream of all classes: not incremental.
 
-    The learner is that of fine-tuning; what differs is the stream a run gives it.
+    The learner is that of fine-tuning. Only the stream of the run differs.
     """
 
     stream = "iid"

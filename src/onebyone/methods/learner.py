@@ -30,12 +30,12 @@ class LeftOut(NamedTuple):
 
 
 class Learner(nn.Module, ABC, Generic[C]):
-    """Learns from batches and answers at any time: ``observe(x, y)`` and ``scores(x)``.
+    """Base class of all methods: ``observe(x, y)`` learns from a batch, ``scores(x)`` scores samples at any time.
 
-    ``state_dict()`` is its complete state: weights, memory, class counts, step number, state of its random generator.
-    A new learner with the same options that loads it continues bit for bit.
+    ``state_dict()`` is its complete state: weights, memory, class counts, step number, state of its random generator. A
+    new learner with the same options that loads this state continues bit for bit.
 
-    Inside ``observe`` no value of a tensor is read, so that a step can be captured as a CUDA graph.
+    Inside ``observe`` no value of a tensor is read. Therefore a step can be captured as a CUDA graph.
     """
 
     needs_boundaries: ClassVar[bool] = False  # whether it must be told where a task ends
@@ -233,17 +233,19 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     @torch.no_grad()
     def scores(self, x: Tensor, chunk: int | None = None) -> Tensor:
-        """The scores of all classes.
+        """Compute a score for each class.
 
         Parameters
         ----------
-        x, chunk
-            Samples [n, *shape] as stored, and how many are computed at once (None: by ``Spec.chunk``).
+        x
+            Samples [n, *shape], in the type in which the data set stores them.
+        chunk
+            Number of samples to compute at once. None: ``Spec.chunk``.
 
         Returns
         -------
         Tensor
-            [n, C]; minus infinity for classes never seen.
+            Scores [n, C]. The score of a class that was never seen is minus infinity.
         """
         training = self.training
         self.eval()
@@ -271,17 +273,17 @@ class Learner(nn.Module, ABC, Generic[C]):
         return torch.cat([scores for scores, _ in parts]), torch.cat([found for _, found in parts])
 
     def predict(self, x: Tensor) -> Tensor:
-        """The class with the highest score.
+        """Predict the class with the highest score.
 
         Parameters
         ----------
         x
-            Samples [n, *shape] as they are stored.
+            Samples [n, *shape], in the type in which the data set stores them.
 
         Returns
         -------
         Tensor
-            [n] classes; -1 while no class is known.
+            Classes [n], or -1 if no class was seen yet.
         """
         best = self.scores(x).max(1)
         return best.indices.masked_fill(best.values == float("-inf"), -1)

@@ -27,7 +27,7 @@ class MIROptions(ReplayOptions):
 
 @register("mir", MIROptions, section="tables 1 and 2, MIR")
 class MIR(LinearReplay[MIROptions]):
-    """ER that replays the samples whose loss a step on the incoming batch alone would raise most.
+    """ER that replays the samples whose loss would increase most after a step on the incoming batch alone.
 
     The virtual step and both evaluations of the candidates do not change the BatchNorm statistics. The virtual step
     uses plain cross-entropy, also if ``incoming_loss`` is overridden.

@@ -30,9 +30,23 @@ METHODS: Registry[Entry] = Registry("method", "methods")
 
 
 def register(name: str, options: type[Checked], *, section: str = "not in the paper") -> Callable[[type[L]], type[L]]:
-    """Make a learner with these options known by ``name``; ``section`` says where the paper has it, if it does.
+    """Register a learner as a method. Used as a decorator of the class.
 
-    The first line of its docstring is what ``onebyone methods`` prints.
+    ``onebyone methods`` prints the first line of the docstring of the class.
+
+    Parameters
+    ----------
+    name
+        Name of the method, as :func:`create` takes it.
+    options
+        The dataclass of its options.
+    section
+        The section of the paper that describes the method.
+
+    Returns
+    -------
+    Callable
+        The decorator, which returns the class unchanged.
     """
 
     def add(learner: type[L]) -> type[L]:
@@ -43,7 +57,7 @@ def register(name: str, options: type[Checked], *, section: str = "not in the pa
 
 
 def method(name: str) -> Entry:
-    """What is registered under this name, here or by an installed package.
+    """The entry of a method by name, registered by this package or by an installed one.
 
     >>> method("ccp").section
     'section 2.2, equation 3'
@@ -52,9 +66,10 @@ def method(name: str) -> Entry:
 
 
 def find(text: str) -> Entry:
-    """A method by name, or as ``FILE.py:NAME`` or ``MODULE:NAME``: what to import first, and the name it registers.
+    """The entry of a method by name, or by ``FILE.py:NAME`` or ``MODULE:NAME``.
 
-    Only for texts of the person who runs it, as it runs the code of that file or module.
+    The file or module registers NAME when it is imported. This runs its code, so the text must come from the user and
+    not from another source.
 
     >>> find("onebyone.methods.er:er").learner.__name__
     'ER'
@@ -63,7 +78,7 @@ def find(text: str) -> Entry:
 
 
 def methods() -> dict[str, Entry]:
-    """Every method by name: as in the paper's tables, then others of this package, then those of installed packages.
+    """All methods by name: those of the paper's tables first, then the others of this package, then installed ones.
 
     Returns
     -------
@@ -77,7 +92,7 @@ def methods() -> dict[str, Entry]:
 
 
 def create(name: str, spec: Spec, *, seed: int = 0, device: torch.device | str = "cpu", **options: Any) -> AnyLearner:
-    """A learner by the name of its method.
+    """Create a learner by the name of its method.
 
     Parameters
     ----------
@@ -86,16 +101,16 @@ def create(name: str, spec: Spec, *, seed: int = 0, device: torch.device | str =
     spec
         Shape, type and number of classes of the data: ``Dataset.spec``.
     seed
-        Of the initial weights and of all random numbers of the learner.
+        Seed of the initial weights and of all random numbers of the learner.
     device
-        Where it learns.
+        Device on which it learns.
     **options
         Options of the method, as ``onebyone methods NAME`` lists them.
 
     Returns
     -------
     Learner
-        A learner that has seen nothing.
+        A new learner, which has learnt nothing.
 
     Raises
     ------

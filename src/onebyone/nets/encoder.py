@@ -43,7 +43,10 @@ ENCODERS: Registry[Builder] = Registry("encoder", "encoders", also=["auto", "lit
 
 
 def register(name: str) -> Callable[[B], B]:
-    """Make a class or function that takes a sample's shape and returns an :class:`Encoder` known by ``name``."""
+    """Register a network by name. Used as a decorator.
+
+    It decorates a class or function that takes the shape of a sample and returns an :class:`Encoder`.
+    """
 
     def add(builder: B) -> B:
         ENCODERS.add(name, builder, builder)

@@ -1,4 +1,4 @@
-"""What a run reports while it works."""
+"""Callbacks of a run about its progress."""
 
 from __future__ import annotations
 
@@ -9,73 +9,76 @@ from onebyone.evaluation import Result
 
 
 class Listener:
-    """Called by a run about its progress; a progress bar overrides these methods."""
+    """Receives the progress of a run. Override the methods that you need; by default they do nothing.
+
+    Pass it as ``run(config, listener=...)``. A progress bar, for example, overrides ``started`` and ``stepped``.
+    """
 
     def reading(self, what: str, done: int, total: int | None) -> None:
-        """The data are being downloaded or read.
+        """Called while the data are downloaded or read.
 
         Parameters
         ----------
         what
-            What is being read, in words.
+            Description of the data that are read.
         done, total
-            Bytes or files; ``total`` is None if it is not known.
+            Number of bytes or files read so far, and in total. ``total`` is None if it is not known.
         """
 
     def configured(self, config: Mapping[str, Any], ends: Sequence[int]) -> None:
-        """The configuration is known.
+        """Called when the configuration is complete, before the run starts.
 
         Parameters
         ----------
         config
-            As it is recorded.
+            The configuration, as it is recorded.
         ends
             The number of samples at the end of each task.
         """
 
     def started(self, title: str, samples: int, done: int, tasks: int) -> None:
-        """The first step follows.
+        """Called before the first step.
 
         Parameters
         ----------
         title
-            Method and data set.
+            Method and data set, as text.
         samples, tasks
-            Of the stream.
+            Number of samples and tasks of the stream.
         done
-            Samples that were learnt before, if the run is resumed.
+            Number of samples that were learnt before, if the run is resumed.
         """
 
     def stepped(self, task: int, samples: int) -> None:
-        """A step has been done.
+        """Called after each step.
 
         Parameters
         ----------
         task
-            Its number, from 0.
+            Number of the task, from 0.
         samples
-            Samples of the step.
+            Number of samples in the step.
         """
 
     def evaluated(self, task: int, accuracy: float) -> None:
-        """A task has ended, and the test set was predicted.
+        """Called after each task, when the learner has been evaluated on the test set.
 
         Parameters
         ----------
         task
-            Its number, from 0.
+            Number of the task, from 0.
         accuracy
-            Over the classes seen so far.
+            Accuracy on the classes seen so far, from 0 to 1.
         """
 
     def finished(self, result: Result) -> None:
-        """The run has finished.
+        """Called when the run has finished.
 
         Parameters
         ----------
         result
-            As :func:`run` returns it.
+            The result, as :func:`run` returns it.
         """
 
     def failed(self) -> None:
-        """The run has failed, or was stopped."""
+        """Called when the run has failed or was stopped."""

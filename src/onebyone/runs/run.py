@@ -220,22 +220,22 @@ def run(
     checkpoint_every: int | None = None,
     listener: Listener | None = None,
 ) -> Result:
-    """Do a run, or resume it.
+    """Train a learner on a stream and evaluate it after every task, or resume such a run.
 
     Parameters
     ----------
     config
-        What to run.
+        Configuration of the run.
     data
-        The data set itself. None: it is read as the configuration names it.
+        The data set. None: the data set that the configuration names is read.
     data_dir, strict
-        For :func:`load`: the folder of the data, and whether unreadable files are refused.
+        Passed to :func:`load`: the folder of the data, and whether unreadable files raise an error.
     out
-        The folder of results and checkpoints. None: nothing is written.
+        Folder for results and checkpoints. None: nothing is written.
     checkpoint_every
-        Steps between checkpoints. None: 500, on a GPU 5000.
+        Number of steps between checkpoints. None: 500 on a CPU, 5000 on a GPU.
     listener
-        Is called about the progress.
+        Object whose methods are called with the progress of the run.
 
     Returns
     -------
@@ -247,7 +247,7 @@ def run(
     UsageError
         The configuration is wrong, or the folder belongs to another run or process.
     Interrupted
-        After Ctrl-C; with a folder, the same call resumes.
+        After Ctrl-C. If ``out`` is given, the same call resumes the run.
 
     >>> result = run(RunConfig(method="er", classes_per_task=5))
     >>> len(result.accuracy_matrix), result.samples

@@ -23,7 +23,10 @@ from onebyone.runs.run import CURVE, RESULT, Interrupted, at_least_one, remove_l
 
 
 class SweepListener:
-    """Called by a sweep, in its own thread, about its progress; a live table overrides these methods."""
+    """Receives the progress of a sweep. Override the methods that you need; by default they do nothing.
+
+    All methods are called in the thread of the sweep. A live table, for example, overrides ``progressed``.
+    """
 
     def reading(self, what: str, done: int, total: int | None) -> None:
         """The data are being downloaded or read; ``total`` is None if it is not known."""
@@ -56,24 +59,28 @@ def sweep(
     executor: str | Executor = "local",
     listener: SweepListener | None = None,
 ) -> dict[str, Result | Failed]:
-    """Do many runs, or resume them. Processes that do the same sweep share the runs; each returns all outcomes.
+    """Do many runs, or resume them. Finished runs are not repeated.
 
-    Workers import the calling script and the files of its methods: call this under ``if __name__ == "__main__":``.
+    Several processes can do the same sweep at the same time: they share the runs, and each returns all outcomes. Worker
+    processes import the calling script, so call this function under ``if __name__ == "__main__":``.
 
     Parameters
     ----------
     configs
-        What to run.
+        Configurations of the runs.
     out
-        Each run has its own folder under this one.
-    data_dir, strict, checkpoint_every, listener
+        Folder of the sweep. Each run has its own folder in it.
+    data_dir, strict, checkpoint_every
         As in :func:`run`.
     device
-        Replaces that of the configurations.
+        Device to use instead of those in the configurations.
     jobs
-        Runs at the same time, on Ray on all CPUs together or on each GPU. None chooses by the machine.
+        Number of runs at the same time. On Ray, this is the number on all CPUs together, or on each GPU. None: chosen
+        by the machine.
     executor
-        ``"local"``, ``"ray"``, ``"slurm"``, or an object such as ``RayExecutor(address="auto")``.
+        Where runs are done: ``"local"``, ``"ray"``, ``"slurm"``, or an object such as ``RayExecutor(address="auto")``.
+    listener
+        A :class:`SweepListener`, whose methods are called with the progress of the sweep.
 
     Returns
     -------
@@ -85,7 +92,7 @@ def sweep(
     UsageError
         A configuration is wrong, or the executor cannot work here.
     Interrupted
-        After Ctrl-C; the same call resumes.
+        After Ctrl-C. The same call resumes the sweep.
 
     >>> import tempfile
     >>> from onebyone.runs.grid import expand
