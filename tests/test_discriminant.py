@@ -102,6 +102,16 @@ def test_the_strength_changes_little_from_sample_to_sample() -> None:
     assert max(ratios) < 2
 
 
+@pytest.mark.parametrize("times", [1.0, 1e4, 1e8, 1e12])
+def test_dependent_features_have_an_inverse_however_many_samples_there_are(times: float) -> None:
+    """The sum of one-hot features is always 1. Rounding errors of their scatter grow with the samples."""
+    labels = torch.arange(1000)
+    x, y = torch.nn.functional.one_hot(labels % 5).double(), (labels % 5 % 2)
+    weights, means, scatter = statistics(x, y)
+    answer = Discriminant(times * weights, means, times * scatter, 5)
+    assert torch.equal(answer.scores(x).argmax(1), y)
+
+
 def test_leave_one_out_is_that_of_statistics_without_the_sample() -> None:
     """The literal way: remove the sample from the sums, invert again, keep ridge and mixing of the class means."""
     x, y = samples(60)

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
-from onebyone import OnlineClassifier, UsageError
+from onebyone import OnlineClassifier, UsageError, nets
 from onebyone.estimator import folders
 from onebyone.estimator.folders import (
     LabelledFile,
@@ -154,6 +155,28 @@ def test_an_image_in_the_folders_of_two_classes_is_learnt_once_for_each(tmp_path
     clf.save(tmp_path / "model")
     again = learn_files(OnlineClassifier.load(tmp_path / "model"), files)
     assert (again.files, again.known) == (0, len(files))
+
+
+def test_torch_has_one_thread_beside_onnx_runtime_and_then_all_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, _ = find_images(write_images(tmp_path / "photos"))
+    before, seen = torch.get_num_threads(), []
+
+    def done() -> None:
+        seen.append(torch.get_num_threads())
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(folders, "BATCH", 4)
+    monkeypatch.setattr(nets, "runs_in_onnx_runtime", lambda network: True)
+    try:
+        torch.set_num_threads(2)
+        with pytest.raises(KeyboardInterrupt):
+            learn_files(new(), files, done=done)
+        assert (seen, torch.get_num_threads()) == ([2, 1, 1], 2)
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_classifier_of_gray_images_or_other_axes_reads_files_in_its_own_way(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
+import torch
 from filelock import BaseFileLock, FileLock, Timeout
 from torch import Tensor
 
@@ -150,15 +151,22 @@ def learn_files(
     def skip(position: int, error: UnreadableImage) -> None:
         learnt.skipped[taken[position][1].path] = error.reason
 
-    for batch in image_batches(classifier, new_files(), skip):
-        labels = [taken[position][1].label for position in batch.positions]
-        classifier.partial_fit(as_given(classifier, batch.images), labels)
-        state = classifier._fitted()
-        added = {(taken[position][0], taken[position][1].label) for position in batch.positions}
-        classifier._state = replace(state, files=state.files | added)
-        learnt.files += len(labels)
-        if done is not None:
-            done()
+    threads = torch.get_num_threads()
+    try:
+        for batch in image_batches(classifier, new_files(), skip):
+            labels = [taken[position][1].label for position in batch.positions]
+            classifier.partial_fit(as_given(classifier, batch.images), labels)
+            state = classifier._fitted()
+            added = {(taken[position][0], taken[position][1].label) for position in batch.positions}
+            classifier._state = replace(state, files=state.files | added)
+            learnt.files += len(labels)
+            if done is not None:
+                done()
+            if nets.runs_in_onnx_runtime(state.learner):
+                # The encoder and the decoding of files keep all cores busy. Threads of torch would wait for each other.
+                torch.set_num_threads(1)
+    finally:
+        torch.set_num_threads(threads)
     return learnt
 
 

@@ -32,9 +32,7 @@ class LeftOut(NamedTuple):
 class Learner(nn.Module, ABC, Generic[C]):
     """Base class of all methods: ``observe(x, y)`` learns from a batch, ``scores(x)`` scores samples at any time.
 
-    ``state_dict()`` is its complete state: weights, memory, class counts, step number, state of its random generator. A
-    new learner with the same options that loads this state continues bit for bit.
-
+    ``state_dict()`` is its complete state. A new learner with the same options that loads it continues bit for bit.
     Inside ``observe`` no value of a tensor is read. Therefore a step can be captured as a CUDA graph.
     """
 

@@ -126,27 +126,29 @@ def best_ridge(weights: Tensor, means: Tensor, scatter: Tensor) -> Ridge:
 
     It is found by steps from a usual strength in the direction that improves the separation, and between steps by a
     parabola, so that it changes smoothly as samples are added. With fewer samples than features the estimate of the
-    separation is unreliable for weak ridges: they are not tried.
+    separation is unreliable for weak ridges: they are not tried. Nor are ridges below the rounding errors of the
+    scatter, which would leave a covariance without an inverse after many samples with dependent features.
     """
-    freedom = max(float(weights.sum()) - len(weights), 1.0)
-    thin = thin_root(scatter, int(freedom)) if freedom <= THIN * means.shape[1] else None
+    d, freedom = means.shape[1], max(float(weights.sum()) - len(weights), 1.0)
+    thin = thin_root(scatter, int(freedom)) if freedom <= THIN * d else None
 
     def ridge(steps: float) -> Ridge:
         return Ridge.of(weights, means, scatter, START * STEP**steps, thin)
 
-    found = ridge(0)
+    least = math.log(max(min(1.0, d / freedom), ROUNDING * max(d, 10) * freedom / START), STEP)
+    most = max(math.log(STRONGEST / START, STEP), least + 2)
+    weakest, strongest = math.floor(least), math.ceil(most)
+    best = max(0, weakest)
+    found = ridge(best)
     if not found.freedom or len(weights) == 1:
         return found
-    least, most = (math.log(limit, STEP) for limit in (min(1.0, means.shape[1] / freedom), STRONGEST / START))
-    weakest, strongest = math.floor(least), math.ceil(most)
-    known = {0: found.separation}
+    known = {best: found.separation}
 
     def separation(steps: int) -> float:
         if steps not in known:
             known[steps] = ridge(steps).separation
         return known[steps]
 
-    best = 0
     while best < strongest and separation(best + 1) > separation(best):
         best += 1
     while best > weakest and separation(best - 1) > separation(best):

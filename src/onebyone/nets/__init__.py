@@ -2,7 +2,16 @@
 
 from onebyone.nets import conv, mlp, resnet  # noqa: F401  (importing registers them)
 from onebyone.nets.adapted import Adapted
-from onebyone.nets.creation import TIMM, create, is_pretrained, pretrained, timm_has, timm_model, weights_hash
+from onebyone.nets.creation import (
+    TIMM,
+    create,
+    is_pretrained,
+    pretrained,
+    runs_in_onnx_runtime,
+    timm_has,
+    timm_model,
+    weights_hash,
+)
 from onebyone.nets.encoder import Encoder, Precision, encoders, register
 from onebyone.nets.heads import CosineHead, cosine, multilayer, unit
 from onebyone.nets.normalization import separate_batches
@@ -27,6 +36,7 @@ __all__ = [
     "multilayer",
     "pretrained",
     "register",
+    "runs_in_onnx_runtime",
     "separate_batches",
     "timm_has",
     "timm_model",
