@@ -174,7 +174,7 @@ def measure_files(images: int, batch_size: int, rounds: int) -> None:
                     pass
 
             def learning(clf: OnlineClassifier = clf, files: list[LabelledFile] = files, folder: str = folder) -> None:
-                clf._state = replace(clf._fitted(), files={})  # so that the files are learnt again
+                clf._state = replace(clf._fitted(), files=frozenset())  # so that the files are learnt again
                 assert learn_files(clf, files).files == len(files)
                 clf.save(Path(folder) / "model")
 
