@@ -58,7 +58,7 @@ Executor = Annotated[
     ),
 ]
 Address = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Of the Ray cluster, as auto.", show_default="RAY_ADDRESS")
+    str | None, typer.Option(metavar="ADDRESS", help="Ray cluster, for example auto.", show_default="RAY_ADDRESS")
 ]
 Track = Annotated[
     list[str] | None,

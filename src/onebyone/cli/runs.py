@@ -93,7 +93,7 @@ def _result_text(result: Result, folder: Path) -> str:
 def sweep_command(
     file: Annotated[Path, typer.Argument(metavar="FILE.yaml", help="Fields of a run, lists of values.")],
     out: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Of all result folders.", show_default="runs/FILE")
+        Path | None, typer.Option(metavar="FOLDER", help="Parent of the result folders.", show_default="runs/FILE")
     ] = None,
     data_dir: DataDir = None,
     device: Device = "auto",
@@ -164,13 +164,13 @@ def failure(outcomes: Mapping[str, Result | Failed]) -> str:
 
 def table_command(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Results anywhere below it are read.")],
-    rows: Annotated[str, typer.Option(metavar="FIELDS", help="What differs from row to row.")] = "method",
+    rows: Annotated[str, typer.Option(metavar="FIELDS", help="Fields of the rows.")] = "method",
     columns: Annotated[
-        str, typer.Option(metavar="FIELDS", help="And between columns.")
+        str, typer.Option(metavar="FIELDS", help="Fields of the columns.")
     ] = "classes_per_task,memory_per_class",
-    metric: Annotated[str, typer.Option(metavar="NAME", help="As in result.json.")] = "accuracy",
+    metric: Annotated[str, typer.Option(metavar="NAME", help="A metric of result.json.")] = "accuracy",
     format: Annotated[str, typer.Option(metavar="NAME", help="terminal, markdown, csv or latex.")] = "terminal",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write it there.", show_default="print")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File to write.", show_default="print")] = None,
 ) -> Answer:
     """Tabulate results: mean and standard deviation over seeds.
 

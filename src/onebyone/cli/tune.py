@@ -26,8 +26,8 @@ def tune_command(
     classes_per_task: Annotated[
         list[int] | None, typer.Option(metavar="S", help="Only this; repeatable.", show_default="the paper's")
     ] = None,
-    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Of all result folders.")] = Path("runs/tuning"),
-    record: Annotated[Path, typer.Option(metavar="FOLDER", help="Of the record and the winners.")] = Path("tuning"),
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="Parent of the result folders.")] = Path("runs/tuning"),
+    record: Annotated[Path, typer.Option(metavar="FOLDER", help="For records and winners.")] = Path("tuning"),
     data_dir: DataDir = None,
     device: Device = "auto",
     jobs: Jobs = None,

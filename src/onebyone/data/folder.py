@@ -44,8 +44,7 @@ def from_folder(
 ) -> Dataset:
     """Make a data set from a folder of images. Classes are sorted by name.
 
-    Unreadable files, other files and nested folders are skipped with a :class:`SkippedFilesWarning`. Hidden files are
-    ignored.
+    Unreadable and other files and nested folders are skipped with a :class:`SkippedFilesWarning`, hidden ones without.
 
     Parameters
     ----------
@@ -55,8 +54,7 @@ def from_folder(
         Every image is rotated upright and converted to RGB with ``size`` x ``size`` pixels. ``augmentation`` describes
         how training images are varied.
     test_fraction, seed
-        Without ``train`` and ``test``: the fraction of each class that becomes the test set, and the seed of the
-        choice.
+        Without ``train`` and ``test``: the fraction of each class that becomes the test set, and its seed.
     strict
         Raise an error for files that would be skipped.
     progress

@@ -7,7 +7,7 @@ import os
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -151,8 +151,7 @@ def learn_files(
     def skip(position: int, error: UnreadableImage) -> None:
         learnt.skipped[taken[position][1].path] = error.reason
 
-    threads = torch.get_num_threads()
-    try:
+    with threads_restored():
         for batch in image_batches(classifier, new_files(), skip):
             labels = [taken[position][1].label for position in batch.positions]
             classifier.partial_fit(as_given(classifier, batch.images), labels)
@@ -165,9 +164,17 @@ def learn_files(
             if nets.runs_in_onnx_runtime(state.learner):
                 # The encoder and the decoding of files keep all cores busy. Threads of torch would wait for each other.
                 torch.set_num_threads(1)
-    finally:
-        torch.set_num_threads(threads)
     return learnt
+
+
+@contextmanager
+def threads_restored() -> Iterator[None]:
+    """Torch has as many threads after the block as before it."""
+    before = torch.get_num_threads()
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def known_files(classifier: OnlineClassifier) -> frozenset[tuple[int, Label]]:

@@ -66,17 +66,14 @@ def sweep(
 
     Parameters
     ----------
-    configs
-        Configurations of the runs.
-    out
-        Folder of the sweep. Each run has its own folder in it.
+    configs, out
+        Configurations of the runs, and the folder of the sweep, in which each run has its own folder.
     data_dir, strict, checkpoint_every
         As in :func:`run`.
     device
         Device to use instead of those in the configurations.
     jobs
-        Number of runs at the same time. On Ray, this is the number on all CPUs together, or on each GPU. None: chosen
-        by the machine.
+        Number of runs at the same time; on Ray, on all CPUs together or on each GPU. None: chosen by the machine.
     executor
         Where runs are done: ``"local"``, ``"ray"``, ``"slurm"``, or an object such as ``RayExecutor(address="auto")``.
     listener
