@@ -13,7 +13,7 @@ from torch import Tensor
 from onebyone.memory.sample import renewed
 from onebyone.methods.inverse import Inverse
 from onebyone.methods.ridge import Ridge, best_ridge, commonness, feature_scale, shrunk_means
-from onebyone.methods.temperature import bounded_temperature
+from onebyone.methods.temperature import gaussian_temperature
 from onebyone.methods.typicality import Distances
 
 GAIN = 1.25  # by which further features must improve the separation of classes to be used
@@ -113,7 +113,7 @@ class Discriminant:
         self.mixing = shrunk_means(ridge)
         self.used, used_solved = self.mixing @ ridge.means, self.mixing @ ridge.solved
         self.squares = (self.used * used_solved).sum(1)
-        self.favour = FAVOUR * bounded_temperature(ridge, self.mixing) * (1 - commonness(ridge.weights))
+        self.favour = FAVOUR * gaussian_temperature(ridge, self.mixing, 1.0) * (1 - commonness(ridge.weights))
         share = ridge.weights / ridge.weights.sum()
         self.centre, self.centre_solved = share @ ridge.means, share @ ridge.solved
         between = (ridge.weights[:, None] * (ridge.means - self.centre).square()).sum()

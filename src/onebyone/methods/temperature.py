@@ -10,6 +10,10 @@ from torch import Tensor
 
 from onebyone.methods.ridge import Ridge, peak
 
+# Measured with 2 to 10 images per class of 2 to 10 classes: patches, and features of an encoder.
+SMALL_SAMPLE = 1.4  # temperature after few samples, relative to the standard deviation of the scores
+LARGEST = 4.0  # expected temperature, relative to the same
+ENOUGH = 30.0  # degrees of freedom, from which the signal of the scores says more than their deviation
 STEPS = 4  # of the grid of temperatures, for a factor of 2
 TEMPERATURES = 0.1 * 2 ** (torch.arange(9 * STEPS, dtype=torch.float64) / STEPS)  # relative to the expected one
 
@@ -48,12 +52,11 @@ def fitted_temperature(ridge: Ridge, mixing: Tensor, scores: Tensor, y: Tensor, 
     that follows from the statistics. The maximum is found on a grid, and between its points by the parabola through
     the best one and its two neighbours.
     """
-    classes = len(ridge.weights)
-    if classes == 1:
+    if len(ridge.weights) == 1:
         return 1.0
     if not ridge.freedom:  # no class has a second sample: nothing is known of the variance, and little of the classes
         return 1.0 + ridge.means.shape[1] / float(ridge.weights.mean())
-    expected = known.ratio * math.pow(classes, 1 / 6) * gaussian_temperature(ridge, mixing)
+    expected = expected_temperature(ridge, mixing, known)
     scores, y = scores.cpu(), y.cpu()
     tried = expected * torch.cat([TEMPERATURES[:STEPS] / 2, TEMPERATURES, TEMPERATURES[-STEPS:] * 2])
     highest = scores.amax(1)
@@ -68,14 +71,29 @@ def fitted_temperature(ridge: Ridge, mixing: Tensor, scores: Tensor, y: Tensor, 
     return float(TEMPERATURES[best]) * math.pow(2, between / STEPS) * expected
 
 
-def gaussian_temperature(ridge: Ridge, mixing: Tensor) -> float:
-    """The temperature if features were normally distributed: variance of the scores over their signal."""
-    signal, deviation = ridge.signal_and_deviation(mixing)
-    return max(float(deviation.square().sum() / signal.sum().clamp(min=1e-9)), 1e-3)
+def expected_temperature(ridge: Ridge, mixing: Tensor, known: Expectation) -> float:
+    """The temperature that the statistics let expect.
+
+    With few samples the estimate for normally distributed features is unreliable, above all if there are few classes.
+    Then the standard deviation of the scores says more.
+    """
+    usual = SMALL_SAMPLE * score_deviation(ridge, mixing)
+    gaussian = known.ratio * math.pow(len(ridge.weights), 1 / 6) * gaussian_temperature(ridge, mixing, LARGEST)
+    share = ridge.freedom / (ridge.freedom + ENOUGH)
+    return max(math.pow(gaussian, share) * math.pow(usual, 1 - share), 1e-3)
 
 
-def bounded_temperature(ridge: Ridge, mixing: Tensor) -> float:
-    """The same, but at most the standard deviation of the scores: without a signal the temperature is infinite."""
+def gaussian_temperature(ridge: Ridge, mixing: Tensor, most: float) -> float:
+    """The temperature if features were normally distributed: variance of the scores over their signal.
+
+    It is at most ``most`` standard deviations of the scores: without a signal it would be infinite.
+    """
     signal, deviation = ridge.signal_and_deviation(mixing)
     variance, usual = float(deviation.square().mean()), float(signal.mean())
-    return min(variance / usual, math.sqrt(variance)) if usual > 0 else math.sqrt(variance)
+    largest = most * math.sqrt(variance)
+    return min(variance / usual, largest) if usual > 0 else largest
+
+
+def score_deviation(ridge: Ridge, mixing: Tensor) -> float:
+    _, deviation = ridge.signal_and_deviation(mixing)
+    return math.sqrt(float(deviation.square().mean()))
