@@ -197,6 +197,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         *(Computed(removed_parts), Computed(last_row), Computed(megabytes), *MOST),
         Code("onebyone.methods.patch_lda:KEPT_SHARE", 100),
         Code("onebyone.methods.temperature:PATCH_FEATURES.ratio"),
+        Code("onebyone.methods.temperature:SMALL_SAMPLE"),
         Stated("10,000 5,000 1,000", "test images, and numbers of training images"),
     ),
     "docs/methods/replay.md": (

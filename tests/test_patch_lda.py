@@ -317,6 +317,20 @@ def test_probabilities_are_calibrated(digits: Dataset) -> None:
         assert abs((left_out.scores.argmax(1) == left_out.y).double().mean() - accuracy) < 0.2
 
 
+def test_four_samples_of_two_classes_are_enough_for_a_sensible_confidence() -> None:
+    """The signal of the scores is often estimated as negative then; a temperature of it alone would be infinite."""
+    gaps = []
+    for seed in range(12):
+        generator = torch.Generator().manual_seed(seed)
+        means, y = 0.3 * torch.randn(2, 200, generator=generator), torch.arange(408) % 2
+        x = means[y] + torch.randn(408, 200, generator=generator)
+        learner = learn(make(Spec((200,), 2, torch.float32), budget=2_000_000), x[:8], y[:8])
+        scores = learner.scores(x[8:])
+        confidence = learner.probabilities(scores / learner.temperature()).amax(1).mean()
+        gaps.append(abs(confidence - (scores.argmax(1) == y[8:]).double().mean()))
+    assert sum(gaps) / len(gaps) < 0.15
+
+
 def test_a_rare_class_is_predicted(digits: Dataset) -> None:
     rare = (digits.train_y == 3).nonzero()[:5, 0]
     others = (digits.train_y != 3).nonzero()[:, 0]
