@@ -149,6 +149,11 @@ class Hybrid(Learner[HybridOptions]):
     def answer_interval(self, batch: int) -> int:
         return self.network.answer_interval(batch)
 
+    def drop_solution(self) -> None:
+        super().drop_solution()
+        self.statistics.drop_solution()
+        self.network.drop_solution()
+
     def typicality(self, x: Tensor) -> Tensor:
         return self.statistics.typicality(x)
 

@@ -128,15 +128,15 @@ class Run:
             if len(self.progress.right) == task:
                 yield from self.evaluate()
                 listener.evaluated(task, anytime(self.matrix(), self.stream.disjoint)[-1])
-        result = self.finish()
-        listener.finished(result)
+        listener.finished(result := self.finish())
         return result
 
     def step(self, index: torch.Tensor) -> None:
         if self.config["prequential"]:
             self.engine.synchronize()
-            answers = self.learner.predict(self.data.train_x[index])
-            self.progress.predicted += int((answers == self.data.train_y[index]).sum())
+            self.learner.drop_solution()  # a resumed run has none to update
+            right = self.learner.predict(self.data.train_x[index]) == self.data.train_y[index]
+            self.progress.predicted += int(right.sum())
         self.engine.step(index)
         self.progress.steps += 1
 
@@ -147,6 +147,7 @@ class Run:
         self.progress.training_seconds += self.lap_seconds()
         if self.learner.needs_boundaries:
             self.learner.end_task()
+        self.learner.drop_solution()  # as above
         asked = self.test_order[: self.arrived[len(self.progress.right)]]
         right = right_answers(self.learner, self.data.test_x[asked], self.data.test_y[asked])
         finite = torch.isfinite(get_total_norm(self.learner.parameters()))
