@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onebyone.evaluation import Result
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SUMMARY = ("accuracy", "forgetting", "average_anytime", "prequential")
 Points = Sequence[tuple[int, float]]  # of the anytime curve
@@ -38,14 +40,12 @@ def flat(config: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def picture(result: Result, points: Points) -> bytes:
-    """The anytime curve as a PNG file."""
+def curve_figure(result: Result, points: Points) -> Figure:
+    """The anytime curve as a figure of Matplotlib."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5, 3), layout="constrained")
     axes = figure.add_subplot()
     axes.plot(*zip(*points, strict=True), marker="o")
     axes.set(xlabel="samples", ylabel="accuracy", ylim=(0, 1), title=str(result.config["method"]))
-    found = io.BytesIO()
-    figure.savefig(found, format="png", dpi=100)
-    return found.getvalue()
+    return figure

@@ -6,9 +6,7 @@ A tracker that fails is reported once and then left out; it never stops a run.
 from __future__ import annotations
 
 import hashlib
-import io
 import sys
-import tempfile
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -21,7 +19,7 @@ from onebyone.runs.executors import Failed
 from onebyone.runs.listener import Listener
 from onebyone.runs.run import CURVE as CURVE_FILE
 from onebyone.runs.sweep import SweepListener
-from onebyone.runs.tracked import Points, flat, picture, points_in, summary
+from onebyone.runs.tracked import Points, curve_figure, flat, points_in, summary
 
 CURVE = "anytime_accuracy"
 PROJECT = "onebyone"
@@ -29,7 +27,7 @@ L = TypeVar("L")
 
 
 class Tracker(ABC):
-    """A back end; derive your own from it."""
+    """The interface of trackers. Derive your own from it."""
 
     @abstractmethod
     def open(self, name: str, config: Mapping[str, Any], sweep: str | None) -> Any:
@@ -38,9 +36,9 @@ class Tracker(ABC):
         Parameters
         ----------
         name
-            Of the run.
+            Name of the run.
         config
-            As it is recorded.
+            The configuration, as it is recorded.
         sweep
             The folder of the sweep that the run belongs to, if there is one.
 
@@ -57,7 +55,7 @@ class Tracker(ABC):
         Parameters
         ----------
         run
-            From ``open``.
+            What ``open`` returned.
         samples, accuracy
             The accuracy over the classes seen so far, after this number of samples.
         """
@@ -69,7 +67,7 @@ class Tracker(ABC):
         Parameters
         ----------
         run
-            From ``open``.
+            What ``open`` returned.
         result
             None if the run failed or was stopped.
         points
@@ -81,12 +79,12 @@ class Tracker(ABC):
 
 
 class MLflow(Tracker):
-    """Runs of MLflow, in the experiment ``onebyone``; a sweep is a parent, which continues when it is resumed.
+    """Tracker that records runs in MLflow, in the experiment ``onebyone``. A sweep is a parent run.
 
     Parameters
     ----------
     uri
-        Where MLflow keeps them. None: the variable ``MLFLOW_TRACKING_URI``, or MLflow's default.
+        Where MLflow stores runs. None: the variable ``MLFLOW_TRACKING_URI``, or MLflow's default.
     """
 
     def __init__(self, uri: str | None = None) -> None:
@@ -129,10 +127,7 @@ class MLflow(Tracker):
                 self.client.log_metric(run, name, value)
             for name, text in result.environment.items():
                 self.client.set_tag(run, f"environment.{name}", text)
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder) / "curve.png"
-                path.write_bytes(picture(result, points))
-                self.client.log_artifact(run, str(path))
+            self.client.log_figure(run, curve_figure(result, points), "curve.png")
         self.client.set_terminated(run, "FAILED" if result is None else "FINISHED")
 
     def close_sweep(self) -> None:
@@ -141,7 +136,7 @@ class MLflow(Tracker):
 
 
 class TensorBoard(Tracker):
-    """Event files of TensorBoard.
+    """Tracker that writes event files of TensorBoard.
 
     Parameters
     ----------
@@ -169,22 +164,17 @@ class TensorBoard(Tracker):
         run.flush()
 
     def close(self, run: Any, result: Result | None, points: Points) -> None:
-        import numpy as np
-
         if result is not None:
             for name, value in summary(result).items():
                 run.add_scalar(name, value, result.samples)
             lines = [f"| {key} | {value} |" for key, value in result.environment.items()]
             run.add_text("environment", "\n".join(["| name | value |", "|---|---|", *lines]))
-            from PIL import Image
-
-            with Image.open(io.BytesIO(picture(result, points))) as image:
-                run.add_image("curve", np.asarray(image.convert("RGB")), dataformats="HWC")
+            run.add_figure("curve", curve_figure(result, points))
         run.close()
 
 
 class WandB(Tracker):
-    """Runs of Weights & Biases, in the project ``onebyone``; the runs of a sweep are a group.
+    """Tracker that records runs in Weights & Biases, in the project ``onebyone``. The runs of a sweep are a group.
 
     Parameters
     ----------
@@ -218,11 +208,10 @@ class WandB(Tracker):
 
     def close(self, run: Any, result: Result | None, points: Points) -> None:
         if result is not None:
-            run.summary.update(summary(result) | {"environment": dict(result.environment)})
-            from PIL import Image
+            import matplotlib.pyplot  # noqa: F401  # wandb.Image uses it and does not import it
 
-            with Image.open(io.BytesIO(picture(result, points))) as image:
-                run.log({"curve": self.wandb.Image(image)})
+            run.summary.update(summary(result) | {"environment": dict(result.environment)})
+            run.log({"curve": self.wandb.Image(curve_figure(result, points))})
         run.finish(exit_code=0 if result is not None else 1)
 
 
@@ -249,14 +238,14 @@ class Careful:
 
 
 class TrackedRun(Listener):
-    """Tells trackers about a run: ``run(config, listener=TrackedRun("er", [MLflow()]))``.
+    """Listener that records a run in trackers: ``run(config, listener=TrackedRun("er", [MLflow()]))``.
 
     Parameters
     ----------
     name
-        Of the run.
+        Name of the run.
     trackers
-        They record it.
+        The trackers that record the run.
     """
 
     def __init__(self, name: str, trackers: Sequence[Tracker]) -> None:
@@ -288,14 +277,16 @@ class TrackedRun(Listener):
 
 
 class TrackedSweep(SweepListener):
-    """Tells trackers about a sweep, every run when it has ended: with any executor, in the process of the sweep.
+    """Listener that records the runs of a sweep in trackers, each when it has ended.
+
+    The trackers are called in the process of the sweep, with any executor.
 
     Parameters
     ----------
     folder
-        Of the sweep.
+        Folder of the sweep.
     trackers
-        They record it.
+        The trackers that record the sweep.
     """
 
     def __init__(self, folder: str | Path, trackers: Sequence[Tracker]) -> None:
