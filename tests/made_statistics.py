@@ -1,4 +1,4 @@
-"""Shared by tests of `patch-lda`: a learner with a small budget, a function to train it, vectors of four classes."""
+"""Shared by tests of `patch-lda`: a small learner, a function to train it, vectors of four classes, statistics."""
 
 from typing import Any
 
@@ -31,3 +31,10 @@ def vectors(count: int = 300) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(0)
     y = torch.randint(4, (count,), generator=generator)
     return torch.randn(count, 20, generator=generator) + torch.randn(4, 20, generator=generator)[y], y
+
+
+def statistics(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    classes = int(y.max()) + 1
+    weights = torch.bincount(y, minlength=classes).double()
+    means = torch.stack([x[y == label].mean(0) for label in range(classes)])
+    return weights, means, (x - means[y]).T @ (x - means[y])

@@ -181,9 +181,9 @@ def test_no_network(serve: Callable[[str], Server], tmp_path: Path) -> None:
 
 def test_mirror(serve: Callable[[str], Server], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     server = serve("ranges")
-    fetch("http://nowhere.invalid/a/it.bin", tmp_path / "1" / "it.bin", MD5, mirror=f"{server.base}/mirror/")
-    monkeypatch.setenv("ONEBYONE_MIRROR", f"{server.base}/other")
-    fetch("http://nowhere.invalid/a/it.bin", tmp_path / "2" / "it.bin", MD5)
+    for number, base in enumerate((f"{server.base}/mirror/", f"{server.base}/other")):
+        monkeypatch.setenv("ONEBYONE_MIRROR", base)
+        fetch("http://nowhere.invalid/a/it.bin", tmp_path / str(number) / "it.bin", MD5)
     assert [path for path, _ in server.asked] == ["/mirror/it.bin", "/other/it.bin"]
     (tmp_path / "local").mkdir()
     (tmp_path / "local" / "it.bin").write_bytes(CONTENT)

@@ -1,3 +1,4 @@
+import os
 import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -182,6 +183,12 @@ def test_everything_that_is_not_read_is_counted_and_named(images_folder: Path, m
         (images_folder / f"{number}.txt").touch()
     with pytest.warns(data.SkippedFilesWarning, match=r"14 skipped, .* and 9 more$"):
         from_folder(images_folder)
+
+
+def test_a_pipe_is_not_opened(images_folder: Path) -> None:
+    os.mkfifo(images_folder / "ant" / "pipe.png")
+    with pytest.warns(data.SkippedFilesWarning, match=r"ant/pipe.png \(a pipe, socket or device\)"):
+        assert len(from_folder(images_folder).train_y) == 16
 
 
 def test_a_class_of_damaged_files_only_is_refused(images_folder: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from onebyone.data import images
-from onebyone.data.images import UnreadableImage, all_pixels, is_gray, pixels, suffixes, upright
+from onebyone.data.images import UnreadableImage, all_pixels, is_gray, pixels, suffixes
 
 # For each EXIF orientation, how an upright image is turned into the one that is stored.
 STORED = {
@@ -114,7 +114,25 @@ def test_numbers_without_a_range_are_refused(value: float) -> None:
 def test_size_is_height_and_width() -> None:
     assert pixels(scene(True), "RGB", (5, 7)).shape == (5, 7, 3)
     assert pixels(scene(True), "L", (5, 7)).shape == (5, 7)
-    assert upright(Image.new("RGB", (3, 2))).size == (3, 2)
+    assert pixels(Image.new("RGB", (3, 2))).shape == (2, 3, 3)
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA"])
+@pytest.mark.parametrize("shape", [(1, 1), (8, 8), (5, 60), (61, 40), (90, 70)])
+def test_images_are_resized_as_by_pillow(
+    shape: tuple[int, int], mode: images.Mode, interpolation: images.Interpolation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channels = {"L": (), "RGB": (3,), "RGBA": (4,)}[mode]
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (*shape, *channels), dtype=np.uint8))
+    resized = image.resize((40, 61), Image.Resampling[interpolation.upper()])
+    fast = pixels(image, mode, (61, 40), interpolation)
+    monkeypatch.setattr(images, "FAST_PIXELS", 0)
+    slow = pixels(image, mode, (61, 40), interpolation)
+    assert np.array_equal(slow, np.asarray(resized))
+    assert fast.shape == slow.shape
+    assert np.abs(fast.astype(int) - slow).max() <= (0 if mode == "RGBA" else 2)  # rounded twice
+    assert (fast != slow).mean() < 0.03
 
 
 def test_suffixes_are_those_that_pillow_knows() -> None:

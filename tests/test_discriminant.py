@@ -8,12 +8,12 @@ import torch
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
+from made_statistics import statistics
 from onebyone.memory import KeptSample
 from onebyone.memory.sample import keys
 from onebyone.methods.discriminant import Discriminant
 from onebyone.methods.ridge import Ridge, best_ridge, identity, thin_root
 from onebyone.methods.temperature import ANY_FEATURES, fitted_temperature, probabilities
-from onebyone.methods.typicality import ratio_is_better
 
 
 def samples(count: int = 200, width: int = 12, classes: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -22,13 +22,6 @@ def samples(count: int = 200, width: int = 12, classes: int = 5, seed: int = 0) 
     mixing = torch.randn(width, width, generator=generator)
     centres = 1.5 * torch.randn(classes, width, generator=generator)
     return ((torch.randn(count, width, generator=generator) + centres[y]) @ mixing).double(), y
-
-
-def statistics(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    classes = int(y.max()) + 1
-    weights = torch.bincount(y, minlength=classes).double()
-    means = torch.stack([x[y == label].mean(0) for label in range(classes)])
-    return weights, means, (x - means[y]).T @ (x - means[y])
 
 
 @pytest.mark.parametrize("shrinkage", [1e-3, 0.3])
@@ -217,21 +210,6 @@ def test_distances_are_those_from_the_nearest_class_and_from_the_mean_of_all() -
     found = answer.distances(x[:20])
     torch.testing.assert_close(found.nearest, expected[:-1].amin(0), rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(found.centre, expected[-1], rtol=1e-8, atol=1e-8)
-
-
-@pytest.mark.parametrize("as_ratio", [False, True])
-def test_typicality_is_a_ratio_if_samples_differ_in_scale(as_ratio: bool) -> None:
-    generator = torch.Generator().manual_seed(3)
-    y = torch.arange(400) % 5
-    centres, noise = (torch.randn(n, 12, generator=generator, dtype=torch.float64) for n in (5, 400))
-    x = noise + 2 * centres[y]
-    if as_ratio:
-        x *= torch.logspace(-0.5, 0.5, 400, dtype=torch.float64)[torch.randperm(400, generator=generator), None]
-    answer = Discriminant(*statistics(x, y), 12)
-    found = answer.leave_out(x, y, torch.arange(400))
-    assert ratio_is_better(found.distances, found.scores, found.y) == as_ratio
-    far_away = answer.distances(100 * x).typicality(as_ratio)
-    assert float(far_away.max()) < float(found.distances.typicality(as_ratio).quantile(0.05))
 
 
 def test_an_update_is_a_solution_with_the_same_ridge() -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from classifiers import learner_of
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create
 from onebyone.engine.static import blank_batch, shapes_only
 from onebyone.methods import grown
@@ -187,6 +188,27 @@ def test_unknown_vectors_are_found() -> None:
     np.testing.assert_allclose(clf.examine(x).probabilities, clf.predict_proba(x), atol=1e-5)
 
 
+def test_probabilities_are_those_of_statistics_until_there_are_20_predictions(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    y = np.arange(400) % 2
+    x = (random.normal(size=(400, 3)) + y[:, None]).astype(np.float32)
+    clf = OnlineClassifier("hybrid", memory="20KB", options={"network_weight": 0}).partial_fit(x[:18], y[:18])
+    state = clf._fitted()
+    assert isinstance(state.learner, Hybrid)
+    statistics, samples = state.learner.statistics, torch.tensor(x[300:])
+    alone = statistics.probabilities(statistics.scores(samples) / statistics.temperature())[:, :2]
+    assert np.allclose(clf.predict_proba(x[300:]), alone, atol=1e-6)
+    clf.export(tmp_path / "model.pt2")
+    exported = torch.export.load(tmp_path / "model.pt2").module()(samples)[0]
+    assert torch.allclose(exported.double(), alone.double(), atol=1e-6)
+    for start in range(18, 300, 10):
+        clf.partial_fit(x[start : start + 10], y[start : start + 10])
+    state = clf._fitted()
+    assert len(state.record.y) >= 20
+    scores = clf._decision(x[300:]).double()
+    assert np.allclose(clf.predict_proba(x[300:]), (scores / state.record.temperature).softmax(1), atol=1e-6)
+
+
 def test_scores_are_made_of_features(digits: Dataset) -> None:
     """Which is what an exported classifier does."""
     learner = learn(make(digits.spec), digits.train_x[:400], digits.train_y[:400]).eval()
@@ -301,3 +323,26 @@ def test_a_run_on_digits(digits: Dataset, onebyone: Callable[..., tuple[int, str
     result = run(RunConfig(method="hybrid", memory_per_class=50, options={"statistics_share": 0.8}), data=digits)
     assert result.accuracy > 0.95
     assert result.cost.memory_bytes <= 50 * 10 * 64
+
+
+def test_the_first_reports_are_those_of_the_statistics(digits: Dataset) -> None:
+    """The network cannot leave samples out, and predicts only some before it learns them."""
+    clf = OnlineClassifier("hybrid", memory=2000)
+    clf.partial_fit(digits.train_x[:1], digits.train_y[:1])
+    with pytest.raises(UsageError, match="there is nothing to report yet, because hybrid predicts samples before it"):
+        clf.report()
+    clf.partial_fit(digits.train_x[1:100], digits.train_y[1:100])
+    early = clf.report()
+    statistics = learner_of(clf).statistics
+    found = statistics.left_out()
+    assert early.source == "left out by the statistics"
+    assert early.samples == len(found.y)
+    assert early.accuracy == pytest.approx(float((found.scores.argmax(1) == found.y).double().mean()))
+    assert "samples, left out by the statistics" in str(early)
+    assert "without the network" in str(early)
+    for start in range(100, 500, 10):
+        clf.partial_fit(digits.train_x[start : start + 10], digits.train_y[start : start + 10])
+    assert clf.report().source == "predicted before learnt"
+    light = OnlineClassifier("hybrid").partial_fit(digits.train_x[:20], digits.train_y[:20], sample_weight=[0.01] * 20)
+    with pytest.raises(UsageError, match="no class has a total sample_weight of 2 or more"):
+        light.report()

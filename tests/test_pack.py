@@ -104,7 +104,7 @@ def test_a_stopped_pack_is_resumed(few: Dataset, tmp_path: Path) -> None:
 
         def is_set(self) -> bool:
             self.asked += 1
-            return self.asked > 22
+            return self.asked > 12
 
     out = tmp_path / "stopped"
     assert pack_of(2, configs, few, out, Stop()) == {}

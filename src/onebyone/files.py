@@ -18,11 +18,25 @@ WRITING = (*FULL, errno.EFBIG, errno.EIO)  # errors of a write to an open file, 
 NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP)  # errors of file systems without locks
 
 
+def given_path(path: str | Path) -> Path:
+    """A path as it was given. An empty text, of a setting that is missing, would be the current folder.
+
+    >>> given_path("")
+    Traceback (most recent call last):
+        ...
+    onebyone.errors.UsageError: the path is empty; give a path, or '.' for the current folder
+    """
+    if path == "":
+        raise UsageError("the path is empty; give a path, or '.' for the current folder")
+    return Path(path)
+
+
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
     """Write a file completely or not at all.
 
-    The block writes to a temporary path in the same folder, which replaces ``path`` if the block raises no error.
+    The block writes to a temporary path in the same folder, which replaces ``path`` if the block raises no error. If
+    ``path`` is a symbolic link, the file that it leads to is replaced, and the link stays.
 
     Parameters
     ----------
@@ -42,6 +56,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
     >>> with TemporaryDirectory() as folder, atomic_write(Path(folder) / "note") as temporary:
     ...     _ = temporary.write_text("hello")
     """
+    if not path.name:
+        raise UsageError(f"{path} is a folder; give the path of a file")
+    path = without_link(path)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -60,6 +77,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
             raise cannot_write(path, error) from error
         raise
     _flush_folder(path.parent)
+
+
+def without_link(path: Path) -> Path:
+    """The file that a symbolic link leads to; any other path as it is."""
+    return Path(os.path.realpath(path)) if path.is_symlink() else path
 
 
 def _is_of_writing(error: OSError, temporary: Path) -> bool:

@@ -1,13 +1,14 @@
-"""Files of tensors: safetensors, which run no code, written whole or not at all."""
+"""Files of tensors (safetensors, which run no code, written whole or not at all), their sizes and checksums."""
 
 from __future__ import annotations
 
 import hashlib
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
@@ -53,3 +54,25 @@ def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         total.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
+
+
+def checksum(module: nn.Module) -> int:
+    """CRC-32 of the values of all parameters and buffers of a module on the CPU.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> before = checksum(layer)
+    >>> layer.weight.data[0, 0] += 1
+    >>> checksum(layer) == before
+    False
+    """
+    result = 0
+    for tensor in (*module.parameters(), *module.buffers()):
+        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)  # as it lies in memory: nothing is copied
+        values = tensor.detach().permute(order).reshape(-1).view(torch.uint8)
+        result = zlib.crc32(values.numpy().data, zlib.crc32(bytes(order), result))
+    return result
+
+
+def nbytes(*parts: nn.Module) -> int:
+    """Bytes of all tensors in the state of some modules."""
+    return sum(tensor.nbytes for part in parts for tensor in part.state_dict().values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -64,7 +64,7 @@ def from_arrays(
     Raises
     ------
     UsageError
-        Samples and labels do not fit, or a label is not a class number.
+        Samples and labels do not match, or a label is not a class number.
 
     >>> images, labels = np.zeros((10, 28, 28, 3), np.uint8), np.arange(10) % 2
     >>> pets = from_arrays(images, labels, classes=["cat", "dog"], name="pets")
@@ -113,12 +113,8 @@ def load_arrays(root: Path | None = None) -> Dataset:
         found = "no file was given" if root is None else f"{root} is not a file"
         raise UsageError(f"arrays: {found}; expected {wanted}, as root (data_dir)")
     try:
-        with root.open("rb") as stream:  # np.load leaves the file open after an error
-            loaded = np.load(stream, allow_pickle=False)
-            if isinstance(loaded, np.ndarray):
-                raise ValueError("it is a single array")
-            arrays = dict(loaded)
-    except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
+        arrays = read_npz(root)
+    except ValueError as error:
         raise UsageError(
             f"arrays: {root} cannot be read ({error}); expected {wanted}, of numbers; write it with np.savez"
         ) from error
@@ -127,6 +123,21 @@ def load_arrays(root: Path | None = None) -> Dataset:
         raise UsageError(f"arrays: {root} holds {', '.join(sorted(arrays)) or 'nothing'}; expected {wanted}")
     x, y = arrays[f"x{suffix}"], arrays[f"y{suffix}"]
     return from_arrays(x, y, arrays.get("x_test"), arrays.get("y_test"), name=root.stem)
+
+
+def read_npz(path: Path, names: Collection[str] | None = None) -> dict[str, npt.NDArray[Any]]:
+    """The arrays of an .npz file by name: all of them, or only those in ``names``.
+
+    Raises ValueError if the file cannot be read, or is something else.
+    """
+    try:
+        with path.open("rb") as stream:  # np.load leaves the file open after an error
+            loaded = np.load(stream, allow_pickle=False)
+            if isinstance(loaded, np.ndarray):
+                raise ValueError("it is a single array")
+            return {name: loaded[name] for name in loaded if names is None or name in names}
+    except (OSError, EOFError, BadZipFile, zlib.error) as error:
+        raise ValueError(str(error)) from error
 
 
 def _samples(x: Array, what: str) -> Tensor:

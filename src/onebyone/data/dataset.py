@@ -52,6 +52,7 @@ class Spec:
 
     @property
     def is_image(self) -> bool:
+        """Whether samples are images and not vectors."""
         return len(self.shape) == 3
 
     @property
@@ -85,7 +86,7 @@ class Dataset:
     Raises
     ------
     UsageError
-        Samples and labels do not fit, or samples have NaN or infinite values.
+        Samples and labels do not match, or samples have NaN or infinite values.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")
@@ -130,10 +131,12 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
+        """Number of classes."""
         return len(self.classes)
 
     @property
     def spec(self) -> Spec:
+        """Description of the data, for ``onebyone.create``."""
         return Spec(tuple(self.train_x.shape[1:]), self.num_classes, self.train_x.dtype, self.augmentation)
 
     @cached_property
@@ -160,7 +163,7 @@ class Dataset:
         Returns
         -------
         Dataset
-            With all its tensors on ``device``; this data set if they are there already.
+            The data set with all tensors on ``device``; this one if they are there already.
         """
         moved = tuple(tensor.to(device) for tensor in self._tensors)
         if all(new is old for new, old in zip(moved, self._tensors, strict=True)):

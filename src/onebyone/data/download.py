@@ -40,19 +40,17 @@ def cache_folder() -> Path:
     return user_cache_path("onebyone")
 
 
-def fetch(
-    address: str, destination: Path, md5: str, *, mirror: str | None = None, progress: Progress | None = None
-) -> None:
+def fetch(address: str, destination: Path, md5: str, *, progress: Progress | None = None) -> None:
     """Download ``address`` to ``destination``, unless it exists; either way its MD5 must be ``md5``.
 
     Received bytes are kept in ``<name>.part``, so that a broken download resumes where it stopped. This is why it is
-    not done by pooch, which starts again from the first byte. ``mirror``, or the environment variable
-    ``ONEBYONE_MIRROR``, is an address that replaces everything before the file name. ``progress`` is called with the
-    number of bytes received so far.
+    not done by pooch, which starts again from the first byte. The environment variable ``ONEBYONE_MIRROR`` is an
+    address that replaces everything before the file name. ``progress`` is called with the number of bytes received so
+    far.
     """
     from filelock import FileLock  # here, as learners and streams need torch and numpy only
 
-    if base := mirror or os.environ.get("ONEBYONE_MIRROR"):
+    if base := os.environ.get("ONEBYONE_MIRROR"):
         address = f"{base.rstrip('/')}/{address.rsplit('/', 1)[-1]}"
     part = destination.with_name(f"{destination.name}.part")
     try:

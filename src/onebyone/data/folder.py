@@ -44,7 +44,8 @@ def from_folder(
 ) -> Dataset:
     """Make a data set from a folder of images. Classes are sorted by name.
 
-    Unreadable and other files and nested folders are skipped with a :class:`SkippedFilesWarning`, hidden ones without.
+    Unreadable files, files of other types and nested folders are skipped with a :class:`SkippedFilesWarning`. Hidden
+    files are ignored.
 
     Parameters
     ----------
@@ -138,11 +139,13 @@ def _read(
         for path in _visible(folder / name) if (folder / name).is_dir() else ():  # a class may have no test images
             if path.is_dir():
                 skipped[path] = f"a nested folder with {_count(path)} files"
-            elif path.suffix.lower() in known:
+            elif path.suffix.lower() not in known:
+                skipped[path] = why_no_image(path)
+            elif path.exists() and not path.is_file():  # opening a pipe would wait for its other end
+                skipped[path] = "a pipe, socket or device"
+            else:
                 paths.append(path)
                 labels.append(label)
-            else:
-                skipped[path] = why_no_image(path)
     x = np.empty((len(paths), size, size, 3), np.uint8)
     kept: list[int] = []
     for number, found in enumerate(all_pixels(paths, "RGB", (size, size))):

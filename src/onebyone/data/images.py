@@ -10,12 +10,14 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from importlib import import_module
 from os import PathLike
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import torch.nn.functional as F
 
 from onebyone.errors import UsageError
 
@@ -33,6 +35,7 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".gif", ".tif", "
 # These are read if Pillow can: AVIF depends on how it was built, HEIC needs the plugin pillow-heif.
 OPTIONAL_SUFFIXES = (".avif", ".heic", ".heif", ".jp2")
 DRAFT = 1.5  # size at which a large JPEG file is decoded, relative to the size that is asked for, at least
+FAST_PIXELS = 2**20  # up to which torch resizes faster than Pillow, from which pixels have to be copied
 AHEAD = 128  # decoded images that wait to be used
 DEEP_FORMATS = ("PNG", "PPM")  # whose images of mode I have 16 bits
 
@@ -61,22 +64,6 @@ class UnreadableImage(UsageError):
 def is_gray(image: Image) -> bool:
     """Whether an image has brightness only; a palette counts as colour."""
     return image.mode[0] in "1LIF" and image.mode != "LAB"
-
-
-def upright(image: Image, mode: Mode = "RGB") -> Image:
-    """The image as a viewer shows it, in ``mode``: L (gray) or RGB, with 8 bits per channel.
-
-    The EXIF orientation is applied. Transparent pixels are blended over white, as most viewers and browsers do; their
-    stored colour is arbitrary, often black. 16-bit values are divided by 257, so that full brightness stays full
-    brightness. Of an animation, the first frame counts. Mode RGBA keeps the transparency instead of blending it.
-
-    >>> from PIL import Image
-    >>> upright(Image.new("HSV", (4, 2), (0, 255, 255))).getpixel((0, 0))
-    (255, 0, 0)
-    >>> upright(Image.new("I;16", (4, 2), 40 * 257), "L").getpixel((0, 0))
-    40
-    """
-    return _turned(_converted(image, mode), _orientation(image))
 
 
 def _orientation(image: Image) -> int:
@@ -143,10 +130,19 @@ def pixels(
 ) -> Bytes:
     """[height, width] or [height, width, channels] of an image or an image file, resized to ``size`` if given.
 
+    The image is as a viewer shows it: the EXIF orientation is applied, and transparent pixels are blended over white,
+    because their stored colour is arbitrary, often black. Mode RGBA keeps the transparency instead. 16-bit values are
+    divided by 257, so that full brightness stays full brightness. Of an animation, the first frame is read.
+
     A JPEG file that is much larger than ``size`` is decoded at a half, a quarter or an eighth of its size, which takes
     a fifth of the time. Raises :class:`UnreadableImage` if an image cannot be read, or is too large to be decoded.
+
+    >>> from PIL import Image
+    >>> pixels(Image.new("HSV", (1, 1), (0, 255, 255))).tolist()
+    [[[255, 0, 0]]]
+    >>> pixels(Image.new("I;16", (1, 1), 40 * 257), "L").tolist()
+    [[40]]
     """
-    resampling = pillow().Resampling[interpolation.upper()]
     try:
         with opened(source) as image:
             box = None
@@ -159,11 +155,25 @@ def pixels(
             _check_size(image)
             found = _converted(image, mode)
             orientation = _orientation(image)  # Pillow turns some formats when they are decoded
-            if size is not None and found.size != _stored(size, orientation):
-                found = found.resize(_stored(size, orientation), resampling, box)
-            return np.asarray(_turned(found, orientation))
+            whole = box in (None, (0, 0, *found.size))
+            by_torch = whole and mode != "RGBA" and found.width * found.height <= FAST_PIXELS
+            if size is not None and not by_torch and found.size != _stored(size, orientation):
+                found = found.resize(_stored(size, orientation), pillow().Resampling[interpolation.upper()], box)
+            upright = np.asarray(_turned(found, orientation))
+            return upright if size is None or upright.shape[:2] == size else _resized(upright, size, interpolation)
     except Exception as error:  # a damaged image can raise anything
         raise UnreadableImage(source, error) from error
+
+
+def _resized(image: Bytes, size: Size, interpolation: Interpolation) -> Bytes:
+    """[height, width] or [height, width, channels], as Pillow resizes it up to one gray level, but faster.
+
+    Not for images with transparency, whose colours Pillow weights by their opacity.
+    """
+    x = torch.from_numpy(image if image.flags.writeable else image.copy())
+    x = x[None, None] if x.dim() == 2 else x.permute(2, 0, 1)[None]
+    x = F.interpolate(x, size, mode=interpolation, antialias=True)[0]
+    return (x[0] if image.ndim == 2 else x.permute(1, 2, 0)).numpy()
 
 
 def _check_size(image: Image) -> None:
@@ -204,6 +214,8 @@ def all_pixels(
 def opened(source: Source) -> AbstractContextManager[Image]:
     """The image with its header read; a file is closed at the end, an image of the caller stays open."""
     if isinstance(source, (str, PathLike)):
+        if Path(source).is_fifo():  # opening it would wait for its other end
+            raise ValueError("it is a pipe")
         return pillow().open(source)  # type: ignore[no-any-return]
     return nullcontext(source)
 

@@ -92,7 +92,7 @@ def load(
 
 
 def datasets() -> dict[str, Entry]:
-    """All data sets by name.
+    """List all data sets by name.
 
     Returns
     -------

@@ -14,7 +14,7 @@ from onebyone.nets import Encoder
 
 @dataclass(frozen=True)
 class Cost:
-    """Passes and operations for each incoming sample of a full batch, and bytes in all."""
+    """The cost of a step: passes and operations per incoming sample of a full batch, and bytes in all."""
 
     forward_passes: float  # samples through an encoder, per incoming sample
     backward_passes: float  # of these, with gradients
@@ -38,7 +38,7 @@ def measure_cost(learner: AnyLearner, batch_size: int = 10) -> Cost:
     Returns
     -------
     Cost
-        Per incoming sample.
+        The cost per incoming sample.
 
     >>> from onebyone import create, load
     >>> cost = measure_cost(create("supbyol", load("digits").spec))

@@ -25,7 +25,7 @@ class Classifier(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Prequential:
-    """How well a stream was predicted before it was learnt. Accuracies are fractions.
+    """The accuracy on a stream whose samples were predicted before they were learnt. Accuracies are fractions.
 
     ``recent`` and ``so_far`` are curves, with a value for each of ``seen``: ``plot(found.seen, found.recent)``.
     """

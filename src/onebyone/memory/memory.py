@@ -15,7 +15,7 @@ from onebyone.errors import UsageError
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows drawn from a memory; where fewer than asked for exist, the missing ones weigh nothing."""
+    """Rows drawn from a memory. If there are fewer than requested, the missing ones have a weight of zero."""
 
     x: Tensor  # [k, *shape] as stored
     y: Tensor  # [k]
@@ -24,11 +24,11 @@ class Rows:
 
 
 class Memory(nn.Module, ABC):
-    """``capacity`` rows of a sample, its label and any further fields; a policy says which are kept.
+    """Replay memory of fixed size: ``capacity`` rows, each with a sample, its label and any further fields.
 
-    One more row is allocated behind the last: the *blank* row, zero between two steps. A sample that is not kept is
-    written there before it is wiped and a row that is missing is read from there, so that writing and reading always
-    have the same shape, and no step has to read a value.
+    A policy decides which samples are kept. One more row, the *blank* row, is allocated behind the last. A sample that
+    is not kept is written there and wiped, and a missing row is read from there. So reading and writing always have
+    the same shape, and no step has to read a value.
 
     Rows that hold samples come first. If samples are removed, the free rows behind them have the label -1, and later
     samples that the policy keeps are written there.

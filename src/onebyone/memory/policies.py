@@ -113,7 +113,7 @@ def create(
     num_classes: int,
     extra: Mapping[str, int] | None = None,
 ) -> Memory:
-    """A memory by the name of its policy.
+    """Create a memory by the name of its policy.
 
     Parameters
     ----------

@@ -166,7 +166,8 @@ class Discriminant:
         x = features[:, : self.count].double() * self.scale
         own = self.ridge.scale * (self.inverse.times(x) * x).sum(1)
         centre = own + self.ridge.scale * (self.centre - 2 * x) @ self.centre_solved
-        return Distances(own - 2 * (self.linear_scores(features) - self.favour).amax(1), centre, self.ridge.noise)
+        best, closest = (self.linear_scores(features) - self.favour).max(1)
+        return Distances(own - 2 * best, closest, centre, self.ridge.noise)
 
     def leave_out(self, features: Tensor, y: Tensor, keys: Tensor) -> Omitted:
         """Answers for learnt samples [k, d] of classes [k], as if each had not been learnt.
@@ -203,7 +204,8 @@ class Discriminant:
         on_away = change[:, 0] - on_centre + (gram @ share)[y]  # of r and the difference from the centre
         centre = own[:, 0] - 2 * on_centre + share @ gram @ share + gain[:, 0] * on_away.square()
         centre = scale * centre * (total / (total - 1)).square()
-        distances = Distances(itself - 2 * plain.amax(1), centre, ridge.noise)
+        best, closest = plain.max(1)
+        distances = Distances(itself - 2 * best, closest, centre, ridge.noise)
         if not self.by_distance:
             return Omitted(scores, y, distances, torch.ones_like(centre))
         away = torch.cdist(x, self.centre[None], compute_mode="donot_use_mm_for_euclid_dist")[:, 0].square()

@@ -40,14 +40,14 @@ class HeadReplay(ReplayLearner[R]):
 
 
 class LinearReplay(HeadReplay[R]):
-    """With a linear head: the base class of ER, iCaRL, MIR, DER++ and replay."""
+    """Replay learner with a linear head: the base class of ER, iCaRL, MIR, DER++ and replay."""
 
     def build(self) -> None:
         self.head = nn.Linear(self.encoder.width, self.spec.num_classes)
 
 
 class CosineReplay(HeadReplay[C]):
-    """With a cosine head: the base class of ER-ACE and ER-AML."""
+    """Replay learner with a cosine head: the base class of ER-ACE and ER-AML."""
 
     def build(self) -> None:
         self.head = CosineHead(self.encoder.width, self.spec.num_classes, self.options.temperature)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from copy import deepcopy
@@ -14,8 +13,10 @@ from torch import Tensor, nn
 
 from onebyone.data import Spec
 from onebyone.errors import UsageError
+from onebyone.nets import scaled
 from onebyone.options import Checked
 from onebyone.seeding import generator
+from onebyone.tensors import checksum
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Checked)  # the options of a method
@@ -221,6 +222,11 @@ class Learner(nn.Module, ABC, Generic[C]):
         return 0
 
     @property
+    def chunk(self) -> int:
+        """Number of samples to compute with at once."""
+        return self.spec.chunk
+
+    @property
     def device(self) -> torch.device:
         return self.steps.device
 
@@ -238,7 +244,7 @@ class Learner(nn.Module, ABC, Generic[C]):
         x
             Samples [n, *shape], in the type in which the data set stores them.
         chunk
-            Number of samples to compute at once. None: ``Spec.chunk``.
+            Number of samples to compute at once. None: as many as suit the method.
 
         Returns
         -------
@@ -249,7 +255,7 @@ class Learner(nn.Module, ABC, Generic[C]):
         self.eval()
         try:
             readout = self.readout()
-            parts = [readout(self.features(part)) for part in x.split(chunk or self.spec.chunk)]
+            parts = [readout(self.features(part)) for part in x.split(chunk or self.chunk)]
         finally:
             self.train(training)
         return torch.cat(parts).masked_fill(~self.observed, float("-inf"))
@@ -262,7 +268,7 @@ class Learner(nn.Module, ABC, Generic[C]):
         try:
             readout, typicality = self.readout(), self.typicality_readout()
             parts = []
-            for part in x.split(self.spec.chunk):
+            for part in x.split(self.chunk):
                 features = self.features(part)
                 scores = readout(features).masked_fill(~self.observed, float("-inf"))
                 parts.append((scores, typicality(features, scores)))
@@ -311,7 +317,7 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     def scaled(self, x: Tensor) -> Tensor:
         """Samples as numbers: bytes scaled to [-1, 1], other numbers unchanged."""
-        return (x * (2 / 255)).sub_(1) if x.dtype == torch.uint8 else x  # in one piece of memory, which is faster
+        return scaled(x)
 
     def count(self, y: Tensor) -> None:
         """Count the samples of a batch and the step. Call it first in ``observe``."""
@@ -331,20 +337,3 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     def set_extra_state(self, state: Tensor) -> None:
         self.generator.set_state(state.cpu())
-
-
-def checksum(module: nn.Module) -> int:
-    """CRC-32 of the values of all parameters and buffers of a module on the CPU.
-
-    >>> layer = nn.Linear(2, 2)
-    >>> before = checksum(layer)
-    >>> layer.weight.data[0, 0] += 1
-    >>> checksum(layer) == before
-    False
-    """
-    result = 0
-    for tensor in (*module.parameters(), *module.buffers()):
-        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)  # as it lies in memory: nothing is copied
-        values = tensor.detach().permute(order).reshape(-1).view(torch.uint8)
-        result = zlib.crc32(values.numpy().data, zlib.crc32(bytes(order), result))
-    return result

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from onebyone.data import Spec
 from onebyone.errors import UsageError
@@ -24,6 +24,7 @@ from onebyone.methods.temperature import probabilities
 from onebyone.nets import LARGEST, Directions, Patches
 from onebyone.options import option
 from onebyone.seeding import derive
+from onebyone.tensors import nbytes
 
 MEGABYTE = 1_000_000
 KEPT_SHARE = 0.03  # of the budget, for the samples that calibrate answers
@@ -159,7 +160,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def observe(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         followed = self.can_follow(len(y)) and weight is None
         self.count(y)
-        size = self.spec.chunk
+        size = self.chunk
         weights = [None] * len(x.split(size)) if weight is None else weight.split(size)
         for part, labels, amount in zip(x.split(size), y.split(size), weights, strict=True):
             read = self.read(part)
@@ -221,7 +222,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def forget(self, x: Tensor, y: Tensor) -> None:
         super().forget(x, y)
         before = self.moments.squares()
-        minus, size = -torch.ones(len(y), dtype=torch.float64, device=y.device), self.spec.chunk
+        minus, size = -torch.ones(len(y), dtype=torch.float64, device=y.device), self.chunk
         for part, labels, amount in zip(x.split(size), y.split(size), minus.split(size), strict=True):
             read = self.read(part)
             features = self.codes(read)
@@ -298,7 +299,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
     @torch.no_grad()
     def typicality(self, x: Tensor) -> Tensor:
         answer = self.solution()
-        return torch.cat([answer.typicality(self.features(part)) for part in x.split(self.spec.chunk)])
+        return torch.cat([answer.typicality(self.features(part)) for part in x.split(self.chunk)])
 
     def typicality_readout(self) -> Callable[[Tensor, Tensor], Tensor]:
         return self.solution().typicality_readout()
@@ -344,7 +345,3 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def __getstate__(self) -> dict[str, Any]:
         self.drop_solution()  # so that the copy and this learner answer with the same bits
         return super().__getstate__()
-
-
-def nbytes(*parts: nn.Module) -> int:
-    return sum(tensor.nbytes for part in parts for tensor in part.state_dict().values())

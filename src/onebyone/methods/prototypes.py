@@ -32,7 +32,7 @@ P = TypeVar("P", bound=PrototypeOptions)
 
 
 class PrototypeReplay(ReplayLearner[P]):
-    """z = g(f(x)) is compared by cosine with a prototype for every class."""
+    """Replay learner with a prototype per class, with which z = g(f(x)) is compared by cosine: SupBYOL and CCP."""
 
     def build(self) -> None:
         options, width = self.options, self.encoder.width

@@ -26,7 +26,7 @@ COSINES = 0.1  # temperature of cosines to class means, as in cosine heads: make
 
 @dataclass(frozen=True)
 class Encoded(Rows):
-    """Samples of one step, with what the network computed from them."""
+    """Samples of one step, and what the network computed from them."""
 
     view: Tensor = field(kw_only=True)  # [n, *shape] augmented, as the network reads them
     features: Tensor = field(kw_only=True)  # [n, d] as ``embed`` returns them

@@ -200,7 +200,7 @@ def feature_scale(weights: Tensor, means: Tensor, scatter: Tensor, one_unit: boo
     even = variance.sum() ** 2 / (len(variance) * variance.square().sum()).clamp(min=1e-300)
     if not float(variance.sum()) > 0 or float(even) >= UNEVEN:
         return torch.full_like(variance, 1 / math.sqrt(float(variance.mean()) or 1.0))
-    count = total - len(weights) + 1
+    count = (total - len(weights)).clamp(min=0) + 1  # weights of samples may be small
     within = (scatter.diagonal().clamp(min=0) + variance) / count
     if one_unit:
         return ((count * within + len(within) * within.mean()) / (count + len(within))).rsqrt()

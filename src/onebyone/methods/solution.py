@@ -16,7 +16,7 @@ from onebyone.memory.sample import renewed
 from onebyone.methods.discriminant import Discriminant, Omitted
 from onebyone.methods.learner import LeftOut
 from onebyone.methods.temperature import ANY_FEATURES, PATCH_FEATURES, fitted_temperature
-from onebyone.methods.typicality import ratio_is_better
+from onebyone.methods.typicality import ClassScales, ratio_is_better
 
 if TYPE_CHECKING:
     from onebyone.methods.patch_lda import PatchLDA
@@ -76,26 +76,37 @@ class Solution:
 
     @cached_property
     def as_ratio(self) -> bool:
-        """How typicality is computed."""
+        """Whether typicality is a ratio of distances."""
         scores = self.omitted.scores * self.omitted.relative[:, None]
         return ratio_is_better(self.omitted.distances, scores, self.omitted.y)
+
+    @cached_property
+    def scales(self) -> ClassScales:
+        """By which typicality is divided."""
+        return ClassScales.of(self.omitted.distances, self.as_ratio, self.omitted.y, len(self.known))
 
     @property
     def left_out(self) -> LeftOut:
         found = self.omitted
-        return LeftOut(found.scores, found.y, found.distances.typicality(self.as_ratio))
+        return LeftOut(found.scores, found.y, found.distances.typicality(self.as_ratio) / self.scales.left_out)
 
     def typicality(self, features: Tensor) -> Tensor:
         """[n, d] -> [n]."""
-        return self.discriminant.distances(features).typicality(self.as_ratio)
+        found = self.discriminant.distances(features)
+        return found.typicality(self.as_ratio) / self.scales.every[found.closest]
 
     def typicality_readout(self) -> Callable[[Tensor, Tensor], Tensor]:
         """As :meth:`Learner.typicality_readout` returns it."""
-        answer, as_ratio = copy(self.discriminant), self.as_ratio
+        answer, as_ratio, scales = copy(self.discriminant), self.as_ratio, self.scales.every
         # Computed now, and not when the function is traced. A file holds tensors that are contiguous and no views.
         answer.inverse.matrix()
         answer.scale = answer.scale.clone()
-        return lambda features, scores: answer.distances(features).typicality(as_ratio)
+
+        def typicality(features: Tensor, scores: Tensor) -> Tensor:
+            found = answer.distances(features)
+            return found.typicality(as_ratio) / scales[found.closest]
+
+        return typicality
 
 
 def new_scatter(moments: Moments, features: Tensor, y: Tensor) -> Tensor:

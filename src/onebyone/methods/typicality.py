@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -10,12 +10,16 @@ from torch import Tensor
 FEWEST = 20  # left-out samples, with which a choice is made
 MARGIN = 0.005  # of the area under the ROC curve, by which the ratio must be better
 FAR = 2.0  # distance, relative to the usual one, from which a sample is less typical the farther away it is
+SMALLEST = 1e-3  # distance, relative to the mean one: smaller ones count as this
+PRIOR = 3.0  # samples that the mean of all counts at least, beside the left-out samples of a class
+UNEVEN = 0.4  # standard deviation of the logarithm of scales: smaller differences cost more than they balance
 
 
 class Distances(NamedTuple):
     """Squared Mahalanobis distances of samples."""
 
     nearest: Tensor  # [n] from the nearest class mean
+    closest: Tensor  # [n] the class of that mean
     centre: Tensor  # [n] from the mean of all samples that were learnt
     usual: float  # expected for a new sample and the mean of its own class
 
@@ -31,6 +35,43 @@ class Distances(NamedTuple):
             return -self.nearest
         ratio = self.nearest / self.centre.clamp(min=1e-300)
         return -ratio * (self.nearest / (FAR * self.usual)).clamp(min=1)
+
+
+class ClassScales(NamedTuple):
+    """How large the distances of a class's own samples are: they differ, while the covariance is that of all classes.
+
+    Without these scales, most known samples that are called unknown would be of the classes that vary most.
+    """
+
+    every: Tensor  # [C]
+    left_out: Tensor  # [k] that of the nearest class for left-out samples, each without that sample
+
+    @classmethod
+    def of(cls, left_out: Distances, as_ratio: bool, y: Tensor, classes: int) -> Self:
+        """From left-out samples of classes ``y`` [k].
+
+        The logarithm of a scale is the mean of the logarithms of the class, shrunk towards that of all samples as far
+        as the variance between classes and that within classes, both estimated by moments, suggest (empirical Bayes).
+        """
+        values, count = -left_out.typicality(as_ratio), len(y)
+        ones = torch.ones_like(values)
+        number = values.new_zeros(classes).index_add(0, y, ones)
+        present, mean = int((number > 0).sum()), float(values.mean()) if count else 0.0
+        if count < FEWEST or present < 2 or count <= present or not mean > 0:
+            return cls(values.new_ones(classes), ones)
+        logs = values.clamp(min=SMALLEST * mean).log()
+        logs = logs - logs.mean()
+        sums = values.new_zeros(classes).index_add(0, y, logs)
+        means = sums / number.clamp(min=1)
+        within = (logs - means[y]).square().sum() / (count - present)
+        size = (count - number.square().sum() / count) / (present - 1)  # of a class, as far as it counts
+        between = ((sums * means).sum() / (present - 1) - within) / size
+        if not float(between) > UNEVEN**2:
+            return cls(values.new_ones(classes), ones)
+        prior = (within / between).clamp(min=PRIOR)
+        closest, own = left_out.closest, (y == left_out.closest).to(logs)
+        without = (sums[closest] - own * logs) / (number[closest] - own + prior)
+        return cls((sums / (number + prior)).exp(), without.exp())
 
 
 def ratio_is_better(left_out: Distances, scores: Tensor, y: Tensor) -> bool:

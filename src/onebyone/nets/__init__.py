@@ -7,7 +7,6 @@ from onebyone.nets.creation import (
     create,
     is_pretrained,
     pretrained,
-    runs_in_onnx_runtime,
     timm_has,
     timm_model,
     weights_hash,
@@ -16,7 +15,7 @@ from onebyone.nets.encoder import Encoder, Precision, encoders, register
 from onebyone.nets.heads import CosineHead, cosine, multilayer, unit
 from onebyone.nets.normalization import separate_batches
 from onebyone.nets.patches import LARGEST, Directions, Patches
-from onebyone.nets.preprocess import Preprocess, image_size
+from onebyone.nets.preprocess import Preprocess, image_size, scaled
 
 __all__ = [
     "LARGEST",
@@ -36,7 +35,7 @@ __all__ = [
     "multilayer",
     "pretrained",
     "register",
-    "runs_in_onnx_runtime",
+    "scaled",
     "separate_batches",
     "timm_has",
     "timm_model",

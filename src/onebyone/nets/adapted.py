@@ -13,6 +13,8 @@ from onebyone.errors import UsageError
 from onebyone.nets.encoder import Encoder
 from onebyone.nets.lite0 import Lite0
 from onebyone.nets.normalization import Standardize
+from onebyone.nets.onnx import OnnxNetwork
+from onebyone.nets.preprocess import scaled
 
 SMALL = 2**20  # values of a batch: 6 images of 224 x 224 pixels
 
@@ -59,14 +61,16 @@ class Adapted(Encoder):
         return self.frozen and not self.rescale
 
     def forward(self, x: Tensor) -> Tensor:
+        """[n, *shape] -> [n, width]. Bytes are scaled to [-1, 1]."""
+        if isinstance(self.module, (Lite0, OnnxNetwork)):  # these scale bytes and divide batches themselves
+            return self.module(x).flatten(1)  # type: ignore[no-any-return]
         if self.frozen and x.device.type == "cpu" and not torch.compiler.is_compiling():
             # With large images, small batches are up to twice as fast on a CPU: their activations stay in its cache,
             # and their memory is not returned to the system in between.
             count = max(1, SMALL // max(1, prod(x.shape[1:])))
-            own = isinstance(self.module, Lite0)  # which does that itself
-            if not own and len(x) > count and not any(part.training for part in self.module.modules()):
-                return torch.cat([self.module(part).flatten(1) for part in x.split(count)])
-        features: Tensor = self.module(x).flatten(1)
+            if len(x) > count and not any(part.training for part in self.module.modules()):
+                return torch.cat([self.module(scaled(part)).flatten(1) for part in x.split(count)])
+        features: Tensor = self.module(scaled(x)).flatten(1)
         return features
 
     def train(self, mode: bool = True) -> Self:

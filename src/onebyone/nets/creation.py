@@ -52,11 +52,6 @@ def is_pretrained(name: object) -> bool:
     return isinstance(name, str) and (name == LITE0 or name.startswith((TIMM, ONNX)))
 
 
-def runs_in_onnx_runtime(network: nn.Module) -> bool:
-    """Whether a part of a network runs in ONNX Runtime, which has threads of its own."""
-    return any(isinstance(part, (Lite0, OnnxNetwork)) and part.session is not None for part in network.modules())
-
-
 def pretrained(
     name: str, shape: tuple[int, ...], *, weights: bool = True, limits: tuple[float, float] = (-1.0, 1.0)
 ) -> nn.Module:

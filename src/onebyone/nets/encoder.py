@@ -56,7 +56,7 @@ def register(name: str) -> Callable[[B], B]:
 
 
 def encoders() -> tuple[str, ...]:
-    """The names of the networks that start untrained.
+    """List the names of the networks that start untrained.
 
     >>> encoders()
     ('conv', 'mlp', 'resnet18', 'scaled-mlp')

@@ -10,7 +10,7 @@ from onebyone.nets.normalization import LoneBatchNorm1d
 
 
 def unit(x: Tensor, temperature: float = 1.0) -> Tensor:
-    """Rows scaled to length one, or to 1 / sqrt(temperature): the product of two such is their cosine over that.
+    """Scale rows to length one, or to 1 / sqrt(temperature), so that products of rows are cosines over the temperature.
 
     A row of about 1e-6 or less stays short, so that its gradient stays finite.
 

@@ -16,7 +16,6 @@ from onebyone.nets.preprocess import Preprocess
 
 LITE0 = "lite0"
 SIZE = 224
-PART = 4  # images that are prepared at once on a CPU
 SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"  # of the file of weights, version 0.1.0
 
 
@@ -65,10 +64,7 @@ class Lite0(nn.Module):
         version = sum(tensor._version for tensor in tensors)
         if self.session is None or self.session[0] != version:
             self.session = version, Session(onnx_model(self.network))
-        run = self.session[1]
-        # A few images at a time, which stay in the cache of a processor while they are prepared.
-        found = [torch.from_numpy(run(self.preprocess(part).contiguous().numpy())) for part in x.split(PART)]
-        return torch.cat(found)
+        return self.session[1](x, lambda part: self.preprocess(part).contiguous().numpy())
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"session": None}  # a copy has other tensors, whose versions are counted separately

@@ -12,7 +12,7 @@ from onebyone.nets.normalization import Standardize
 
 @register("mlp")
 class MLP(Encoder):
-    """Two hidden layers; images are flattened.
+    """Network with two hidden layers. Images are flattened.
 
     >>> MLP((20,)).width
     128
@@ -34,7 +34,7 @@ class MLP(Encoder):
 
 @register("scaled-mlp")
 class ScaledMLP(MLP):
-    """The same for measurements in any unit: every value is standardised by its mean and standard deviation so far.
+    """MLP for measurements in any unit: every value is standardised by its mean and standard deviation so far.
 
     >>> ScaledMLP((20,)).width
     128

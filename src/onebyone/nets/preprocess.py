@@ -94,6 +94,11 @@ class Preprocess(nn.Module):
         return f"{self.size}, {self.interpolation}"
 
 
+def scaled(x: Tensor) -> Tensor:
+    """Samples as numbers: bytes scaled to [-1, 1], other numbers unchanged."""
+    return (x * (2 / 255)).sub_(1) if x.dtype == torch.uint8 else x  # in one piece of memory, which is faster
+
+
 def image_size(encoder: nn.Module) -> tuple[int, int] | None:
     """Height and width that an encoder resizes images to, so that a loader can; None if it reads them as they are.
 

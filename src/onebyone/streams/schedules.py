@@ -47,8 +47,8 @@ class ReturningOptions(StreamOptions):
 def class_incremental(y: Tensor, num_classes: int, classes_per_task: int = 1, **common: Unpack[Common]) -> Stream:
     """Classes one after another, in disjoint tasks.
 
-    A task has ``classes_per_task`` classes (the last may have fewer), its samples shuffled. Classes come in label
-    order, as in the paper, or in random order by the seed. No batch extends over the end of a task.
+    A task has ``classes_per_task`` classes (the last task may have fewer), and its samples are shuffled. Classes arrive
+    in label order, as in the paper, or in a random order. No batch extends over the end of a task.
 
     Parameters
     ----------
@@ -57,7 +57,8 @@ def class_incremental(y: Tensor, num_classes: int, classes_per_task: int = 1, **
     classes_per_task
         How many classes arrive together.
     **common
-        ``order`` of the classes (label or random), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+        ``order`` of the classes (``"label"`` or ``"random"``), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+        With an ``imbalance`` of 10, the most frequent class has ten times as many samples as the rarest.
 
     Returns
     -------
@@ -84,7 +85,7 @@ def blurry(
 ) -> Stream:
     """Tasks with blurry boundaries: some samples arrive in other tasks.
 
-    Each sample moves with a probability of ``share`` to any of the other tasks, earlier or later. This is the blurry
+    Each sample moves to any of the other tasks, earlier or later, with the probability ``share``. This is the blurry
     setting of Bang et al., Rainbow Memory (CVPR 2021), whose Blurry10 has a share of 0.1; Koh et al. (ICLR 2022)
     build on it.
 
@@ -97,7 +98,8 @@ def blurry(
     share
         The probability that a sample moves to another task.
     **common
-        ``order`` of the classes (label or random), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+        ``order`` of the classes (``"label"`` or ``"random"``), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+        With an ``imbalance`` of 10, the most frequent class has ten times as many samples as the rarest.
 
     Returns
     -------
@@ -137,8 +139,8 @@ def gaussian(
     """Classes come and go in waves, without any boundary.
 
     Each sample arrives at a time drawn from a Gaussian around the centre of its class. The centres of the groups of
-    ``classes_per_task`` classes are one task apart; with ten of them a ``width`` of 1 is a tenth of the stream. The
-    learner is evaluated after parts of equal length. This is the boundary-free stream of Koh et al. (ICLR 2023)
+    ``classes_per_task`` classes are one task apart. With ten such groups, a ``width`` of 1 is a tenth of the stream.
+    The learner is evaluated after parts of equal length. This is the boundary-free stream of Koh et al. (ICLR 2023)
     with its centres in order, as in Shanahan et al. (2021, arXiv:2105.13327).
 
     Parameters
@@ -150,7 +152,8 @@ def gaussian(
     width
         Standard deviation of the times of arrival, in tasks.
     **common
-        ``order`` of the classes (label or random), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+        ``order`` of the classes (``"label"`` or ``"random"``), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+        With an ``imbalance`` of 10, the most frequent class has ten times as many samples as the rarest.
 
     Returns
     -------
@@ -196,7 +199,8 @@ def returning(
     periods
         How many times each class arrives.
     **common
-        ``order`` of the classes (label or random), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+        ``order`` of the classes (``"label"`` or ``"random"``), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+        With an ``imbalance`` of 10, the most frequent class has ten times as many samples as the rarest.
 
     Returns
     -------
@@ -233,7 +237,8 @@ def iid(y: Tensor, num_classes: int, classes_per_task: int = 1, **common: Unpack
     classes_per_task
         How many classes arrive together.
     **common
-        ``order`` of the classes (label or random), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+        ``order`` of the classes (``"label"`` or ``"random"``), ``batch_size`` (10), ``seed`` (0) and ``imbalance`` (1).
+        With an ``imbalance`` of 10, the most frequent class has ten times as many samples as the rarest.
 
     Returns
     -------

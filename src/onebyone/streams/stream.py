@@ -31,7 +31,7 @@ class Task:
         Parameters
         ----------
         size
-            Of a batch; the last one may be smaller.
+            Number of samples per batch. The last batch may be smaller.
 
         Returns
         -------
@@ -44,10 +44,10 @@ class Task:
 
 @dataclass(frozen=True)
 class Stream:
-    """Tasks in sequence. Learners see the batches only, not where a task ends.
+    """The order in which samples arrive: a sequence of tasks, which are divided into batches.
 
-    Iterating gives the indices of one batch after another. The order is drawn on the CPU, so that a seed gives
-    the same stream on every device.
+    Iterating over a stream yields the indices of one batch after another. A learner is not told where a task ends. The
+    order is drawn on the CPU, so a seed gives the same stream on every device.
 
     >>> import torch
     >>> from onebyone import class_incremental
@@ -78,13 +78,14 @@ class Stream:
         Returns
         -------
         Stream
-            With its indices on ``device``.
+            The stream with its indices on ``device``.
         """
         tasks = tuple(replace(task, indices=task.indices.to(device)) for task in self.tasks)
         return replace(self, tasks=tasks)
 
     @property
     def samples(self) -> int:
+        """Number of samples in the stream."""
         return sum(len(task.indices) for task in self.tasks)
 
     def first_arrivals(self, y: Tensor) -> dict[int, int]:

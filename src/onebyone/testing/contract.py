@@ -11,8 +11,8 @@ from onebyone.errors import UsageError
 from onebyone.methods import method, methods
 from onebyone.methods.registry import AnyLearner
 from onebyone.testing import rules
+from onebyone.testing.errors import run
 from onebyone.testing.situations import BACK, ONE_BY_ONE, SITUATIONS, Method, bounds, combinations, memory_sizes, pairs
-from onebyone.testing.words import run
 
 Check = Callable[[], None]
 
@@ -88,7 +88,7 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     yield rules.boundaries_are_asked_for, "boundaries", {}
     yield rules.nothing_seen_is_no_answer, "nothing seen", {}
     for options, classes_per_task in zip(cycle(memory_sizes(kind)), (1, 2, 3), strict=False):
-        yield rules.digits_are_met, f"digits, {classes_per_task} per task", options, classes_per_task
+        yield rules.digits_are_learnt, f"digits, {classes_per_task} per task", options, classes_per_task
     yield rules.random_numbers_are_its_own, "random numbers", {}
     yield rules.something_is_learnt, "learning", {}
     for fill in rules.FILLS:
@@ -99,17 +99,17 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     yield rules.answers_change_nothing, "answering", {}
     for title, situation in SITUATIONS.items():
         if subject.has(situation.options):
-            yield rules.situation_is_met, title, situation.options, situation
+            yield rules.situation_is_learnt, title, situation.options, situation
     for options in pairs(kind):
         yield rules.shapes_are_static, "shapes, memory full", options, "full"
-        yield rules.situation_is_met, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
+        yield rules.situation_is_learnt, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]
 
 
 def _thorough_plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     """What takes long: every pair of options in every rule, numbers at their bounds, and every combination."""
     kind = subject.entry.options
     for options, classes_per_task in product(memory_sizes(kind), (1, 2, 3)):
-        yield rules.digits_are_met, f"digits, {classes_per_task} per task", options, classes_per_task
+        yield rules.digits_are_learnt, f"digits, {classes_per_task} per task", options, classes_per_task
     for options in pairs(kind):
         for fill in rules.FILLS:
             yield rules.shapes_are_static, f"shapes, memory {fill}", options, fill
@@ -117,11 +117,11 @@ def _thorough_plan(subject: Method) -> Iterator[tuple[Any, ...]]:
         yield rules.the_state_is_all, "continuing, same state_dict", options, "state_dict"
         yield rules.answers_change_nothing, "answering", options
     for title, options in product((ONE_BY_ONE, BACK), bounds(kind)):
-        yield rules.situation_is_met, title, options, SITUATIONS[title]
+        yield rules.situation_is_learnt, title, options, SITUATIONS[title]
     for options in combinations(kind):
         if options.get("precision") == "bf16":  # the pairs have it, and twice as many combinations take twice as long
             continue
-        yield rules.situation_is_met, BACK, options, SITUATIONS[BACK]
+        yield rules.situation_is_learnt, BACK, options, SITUATIONS[BACK]
 
 
 def _name(learner: type[AnyLearner]) -> str:

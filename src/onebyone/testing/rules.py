@@ -19,10 +19,10 @@ from onebyone.errors import UsageError
 from onebyone.methods import Learner, NetworkLearner, Options, ReplayLearner, ReplayOptions
 from onebyone.methods.registry import AnyLearner
 from onebyone.options import Checked, parse
+from onebyone.testing.errors import require
 from onebyone.testing.situations import Method, Situation, Tasks, few, tasks_of
 from onebyone.testing.steps import answer, learn, observe, require_same, state
 from onebyone.testing.watch import NoValueReads, reads_a_value
-from onebyone.testing.words import require
 
 # Checks without a step.
 
@@ -70,14 +70,14 @@ def nothing_seen_is_no_answer(subject: Method) -> None:
 # Data and streams.
 
 
-def digits_are_met(subject: Method, classes_per_task: int) -> None:
+def digits_are_learnt(subject: Method, classes_per_task: int) -> None:
     make = streams.iid if subject.entry.learner.stream == "iid" else streams.class_incremental
     learner = subject.make()
     learn(learner, tasks_of(few(), make(few().train_y, 10, classes_per_task)))
     answer(learner, few().test_x)
 
 
-def situation_is_met(subject: Method, situation: Situation) -> None:
+def situation_is_learnt(subject: Method, situation: Situation) -> None:
     try:
         learner = subject.make(situation.spec)
     except UsageError:

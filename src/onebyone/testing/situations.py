@@ -167,6 +167,6 @@ SITUATIONS = {
     "float images": Situation(spec=IMAGES),
     "float images as they are": Situation(spec=IMAGES, options={"augment": False}),
     "single pixels one by one": Situation(spec=PIXELS, size=1, options={"augment": False}),
-    "two classes there are": Situation((0, 0, 0, 1, 1, 1), spec=Spec((1, 8, 8), 2, torch.float32)),
+    "two classes in all": Situation((0, 0, 0, 1, 1, 1), spec=Spec((1, 8, 8), 2, torch.float32)),
     "a last batch of one, down to one pixel": Situation((0,) * 5 + (1,) * 9, options={"encoder": "resnet18"}),
 }

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from onebyone.methods import ReplayLearner
 from onebyone.methods.registry import AnyLearner
+from onebyone.testing.errors import BrokenContract, require
 from onebyone.testing.situations import Tasks
-from onebyone.testing.words import BrokenContract, require
 
 State = dict[str, Tensor]
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from onebyone.testing.words import BrokenContract
+from onebyone.testing.errors import BrokenContract
 
 aten = torch.ops.aten
 
