@@ -21,7 +21,7 @@ from onebyone import Dataset, OnlineClassifier, UsageError, distributed
 from onebyone.data import SkippedFilesWarning
 from onebyone.distributed import fit
 from onebyone.distributed.fitting import grouped
-from onebyone.distributed.shards import Pair, Stream
+from onebyone.distributed.shards import Images, Pair, Stream, as_shards
 from onebyone.estimator.folders import learn_folder
 from onebyone.runs.executors import Assignment, Executor, LocalExecutor, Lost, Status
 from onebyone.runs.executors.interface import Worker, attempt, remote_device
@@ -178,6 +178,17 @@ def test_a_folder_of_images(photos: Path, tmp_path: Path, monkeypatch: pytest.Mo
     same(again, whole, x)
 
 
+def test_labels_of_files_are_those_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "all" / "cafe\N{COMBINING ACUTE ACCENT}"  # as some systems write it
+    folder.mkdir(parents=True)
+    Image.new("RGB", (4, 4)).save(folder / "one.png")
+    monkeypatch.chdir(folder)
+    for shards in (tmp_path / "all", [folder / "one.png"], ["one.png"]):
+        (shard,) = as_shards(shards, ("x", "y"))
+        assert isinstance(shard, Images)
+        assert [file.label for file in shard.files] == ["caf\N{LATIN SMALL LETTER E WITH ACUTE}"]
+
+
 def test_learn_with_workers(photos: Path, onebyone: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
     for into, more in (("one", ()), ("two", ("--workers", 2))):
         code, out, err = onebyone("learn", photos, "--into", into, "--encoder", "none", "--memory", "100KB", *more)
@@ -201,6 +212,20 @@ def endless() -> Iterator[tuple[Any, Any]]:
         yield np.zeros((10, 4)) + np.arange(10)[:, None], [0, 1] * 5
 
 
+def damaged_file() -> list[str]:
+    np.savez_compressed("damaged.npz", x=np.arange(4000.0).reshape(1000, 4), y=np.arange(1000) % 2)
+    content = bytearray(Path("damaged.npz").read_bytes())
+    content[100:200] = bytes(100)
+    Path("damaged.npz").write_bytes(content)
+    return ["damaged.npz"]
+
+
+def single_array() -> list[str]:
+    np.save("single.npy", np.zeros(3))
+    Path("single.npy").rename("single.npz")
+    return ["single.npz"]
+
+
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: [], "there are no shards"),
     (lambda: 3, "shards is a int"),
@@ -209,6 +234,8 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (lambda: [3], "a shard is a int"),
     (lambda: ["nothing.csv"], "nothing.csv is no folder, .npz file or image file"),
     (lambda: ["nothing.npz"], "nothing.npz cannot be read"),
+    (damaged_file, "damaged.npz cannot be read"),
+    (single_array, r"single.npz cannot be read \(it is a single array\)"),
     (lambda: "missing", "missing is no folder"),
     (lambda: ["."], "has no sub-folders"),
     (lambda: [(np.zeros((2, 2)), [0])], "2 samples and y has 1 labels"),

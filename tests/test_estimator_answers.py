@@ -115,7 +115,7 @@ def test_before_there_is_evidence_the_learner_knows_a_temperature(
     clf = OnlineClassifier(method, memory=300).partial_fit(digits.train_x[:10], digits.train_y[:10].tolist())
     learner: Any = learner_of(clf)
     scores = torch.tensor(clf.decision_function(digits.test_x)).double()
-    expected = (scores / (temperature or learner.statistics.temperature())).softmax(1).numpy()
+    expected = learner.probabilities(scores / (temperature or learner.statistics.temperature())).numpy()
     np.testing.assert_allclose(clf.predict_proba(digits.test_x), expected, rtol=1e-4, atol=1e-30)
 
 
@@ -153,6 +153,16 @@ def test_an_unknown_label_may_have_another_type() -> None:
     assert set(answers[300:]) == {"?"}
 
 
+@pytest.mark.parametrize("unknown", [("not", "known"), np.int64(-1), False], ids=repr)
+def test_any_label_may_stand_for_unknown_samples(unknown: Any) -> None:
+    for labels in ([int(label[-1]) for label in Y], [label[-1] == "0" for label in Y], [(label, 1) for label in Y]):
+        clf = OnlineClassifier("sums", unknown_rate=0.3).partial_fit(X, labels)
+        answers = clf.predict(np.concatenate([X, X + 1000]), unknown=unknown).tolist()
+        assert answers[300:] == [unknown] * 300
+        known = [answer for answer in answers[:300] if answer != answers[-1]]
+        assert {type(answer) for answer in known} == {type(labels[0])}
+
+
 def test_the_report(network: OnlineClassifier, tmp_path: Path) -> None:
     report = network.report()
     assert report.source == "predicted before learnt"
@@ -162,7 +172,7 @@ def test_the_report(network: OnlineClassifier, tmp_path: Path) -> None:
     assert right / report.samples == pytest.approx(report.accuracy)
     assert sum(each.samples for each in report.confusions) <= report.samples - right + 1e-6
     assert [each.label for each in report.classes] == sorted(each.label for each in report.classes)
-    for line in (f"{100 * report.accuracy:.1f} %", f"{report.samples} samples, predicted before learnt"):
+    for line in (f"{100 * report.accuracy:.1f} %", f"{report.samples} samples, predicted before learnt", "one by one"):
         assert line in str(report)
     assert json.loads(json.dumps(report.to_dict()))["accuracy"] == report.accuracy
     report.plot(tmp_path / "report.png")

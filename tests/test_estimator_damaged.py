@@ -163,8 +163,8 @@ def tensor(name: str, make: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (with_value("version", 4), "it has version 4, but this onebyone reads 3"),
-        (with_value("version", "3"), "it has version '3'"),
+        (with_value("version", 5), "it has version 5, but this onebyone reads 4"),
+        (with_value("version", "4"), "it has version '4'"),
         (with_value("room", 10**12), "counts is torch.int64"),
         (with_value("room", 10**30), "whole number"),
         (with_value("options.memory_samples", 10**12), "memory.x is"),
@@ -294,9 +294,10 @@ def test_deeply_nested_json_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path / "nothing", tmp_path):
-        with pytest.raises(UsageError, match="does not exist; give the path of a saved classifier"):
-            OnlineClassifier.load(path)
+    with pytest.raises(UsageError, match="does not exist; give the path of a saved classifier"):
+        OnlineClassifier.load(tmp_path / "nothing")
+    with pytest.raises(UsageError, match=r"is a folder without classifier.safetensors; give a saved file or"):
+        OnlineClassifier.load(tmp_path)
 
 
 def version_one(description: Any, tensors: dict[str, Tensor]) -> None:

@@ -187,3 +187,18 @@ def test_names_of_features_survive_saving(tmp_path: Path) -> None:
     clf = OnlineClassifier().partial_fit(table, [0, 1])
     clf.save(tmp_path / "file")
     assert OnlineClassifier.load(tmp_path / "file").feature_names_in_.tolist() == ["size", "weight"]
+
+
+def test_an_empty_path_is_refused_and_is_not_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    clf = OnlineClassifier("er", memory=5).partial_fit(np.eye(2), ["a", "b"])
+    for call in (clf.save, clf.export, OnlineClassifier.load):
+        with pytest.raises(UsageError, match="the path is empty; give a path"):
+            call("")
+    with pytest.raises(UsageError, match=r"\. is a folder; give the path of a file"):
+        clf.save(".")
+    with pytest.raises(UsageError, match="autosave is an empty text; give a folder"):
+        OnlineClassifier("er", memory=5, autosave="").partial_fit(np.eye(2), ["a", "b"])
+    assert not list(tmp_path.iterdir())

@@ -198,3 +198,12 @@ def test_one_array_without_the_sample_axis_is_refused(clf: OnlineClassifier) -> 
     with pytest.raises(UsageError, match=r"samples of shape \(24, 3\); .* give a single sample as X\[None\]"):
         clf.predict(np.asarray(IMAGES[0]))
     assert clf.predict(np.asarray(IMAGES[0])[None]).shape == (1,)
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (5,)])
+def test_bytes_among_other_numbers_are_refused(shape: tuple[int, ...]) -> None:
+    """They would be used unscaled, as numbers 255 times as large."""
+    x = [np.full(shape, 255, np.uint8), np.full(shape, 1.0, np.float32)]
+    with pytest.raises(UsageError, match="X has samples of uint8 and of other types"):
+        OnlineClassifier("er", memory=5).partial_fit(x, ["a", "b"])
+    OnlineClassifier("er", memory=5).partial_fit([x[1], x[1].astype(np.int64)], ["a", "b"])

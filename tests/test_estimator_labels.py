@@ -1,5 +1,6 @@
 """Labels of a classifier: their types, as JSON, and in ``score``."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -102,3 +103,9 @@ def test_score_refuses_labels_of_a_type_that_is_never_predicted(known: Any, give
 )
 def test_score_accepts_other_number_types_and_unknown_labels(known: Any, given: Any, expected: float) -> None:
     assert OnlineClassifier().partial_fit(np.eye(2), known).score(np.eye(2), given) == expected
+
+
+def test_numpy_values_in_tuples_are_plain_values(tmp_path: Path) -> None:
+    clf = OnlineClassifier("er", memory=5).partial_fit(np.eye(2), [("a", np.int64(1)), ("a", (np.str_("b"), np.True_))])
+    clf.save(tmp_path / "file")
+    assert OnlineClassifier.load(tmp_path / "file").classes_.tolist() == [("a", 1), ("a", ("b", True))]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from sklearn.exceptions import NotFittedError
@@ -44,6 +45,10 @@ BAD_BATCHES: dict[str, tuple[Any, Any, str]] = {
     "spans of time": (GOOD[0], np.arange(6).astype("timedelta64[ns]"), "labels of type timedelta64"),
     "complex numbers": (GOOD[0] + 1j, GOOD[1], "Complex data not supported"),
     "a complex tensor": (torch.zeros(6, 4, dtype=torch.complex64), GOOD[1], "real"),
+    "masked values": (np.ma.masked_equal(GOOD[0], 3), GOOD[1], "masked values"),
+    "samples that are dates": (np.arange(24).astype("datetime64[D]").reshape(6, 4), GOOD[1], "X has dates"),
+    "a column of dates": (pd.DataFrame({"a": np.arange(6), "b": pd.date_range("2020", periods=6)}), GOOD[1], "X has d"),
+    "a dictionary": (dict(enumerate(GOOD[0])), GOOD[1], "X is a dict; give an array"),
     "texts": ([["x", "y", "z", "w"]] * 6, GOOD[1], "could not convert"),
 }
 
@@ -75,7 +80,8 @@ BAD_IMAGES: dict[str, tuple[Any, str]] = {
     "channels": (np.zeros((2, 8, 8, 2), np.uint8), r"samples of shape \(8, 8, 2\)"),
     "vectors": (np.zeros((2, 64), np.uint8), r"samples of shape \(64,\)"),
     "numbers after bytes": (np.zeros((2, 8, 8)), "type float32; expected uint8"),
-    "of two types": ([np.zeros((8, 8), np.uint8), np.zeros((8, 9))], "different shapes"),
+    "bytes and numbers": ([np.zeros((8, 8), np.uint8), np.zeros((8, 9))], "uint8 and of other types"),
+    "of two types": ([np.zeros((8, 8), np.float32), np.zeros((8, 9))], "different shapes"),
 }
 
 

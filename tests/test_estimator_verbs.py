@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from classifiers import state_of, vectors
 from onebyone import Dataset, OnlineClassifier, UsageError
+from onebyone.estimator.autosave import Autosave
 from summing import registered
 
 STATISTICS = ["sums", "patch-lda"]
@@ -161,6 +162,8 @@ def test_a_classifier_that_has_learnt_nothing_becomes_a_copy(name: str) -> None:
     before = state_of(other)
     clf.partial_fit(X[:3], Y[:3])
     assert state_of(other) == before
+    on_cpu = OnlineClassifier(name, memory="20KB", device="cpu").partial_fit(X, Y)
+    OnlineClassifier(name, memory="20KB").merge(on_cpu).partial_fit(X[:3], Y[:3])  # the device may be another one
 
 
 @pytest.mark.parametrize("name", STATISTICS)
@@ -320,3 +323,34 @@ def test_every_change_is_in_the_autosave_folder_when_the_call_returns(tmp_path: 
         found = OnlineClassifier.load(tmp_path / "folder")
         assert state_of(found)["tensors"] == state_of(clf)["tensors"]
         assert found.classes_.tolist() == clf.classes_.tolist()
+
+
+def test_a_prior_keeps_its_classes_when_these_are_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = np.eye(4), list("abca")
+    clf = OnlineClassifier("er", memory=5, prior={"a": 0.7, "b": 0.2}, autosave=tmp_path / "state").partial_fit(x, y)
+    before = clf.predict_proba(x)
+    prior = clf.prior
+    clf.rename({"a": "b", "b": "a"})
+    np.testing.assert_array_equal(clf.predict_proba(x), before[:, [1, 0, 2]])
+    assert clf.prior == {"b": 0.7, "a": 0.2}
+    assert prior == {"a": 0.7, "b": 0.2}  # the dictionary of the caller is not changed
+    assert OnlineClassifier.load(tmp_path / "state").prior == clf.prior
+    with monkeypatch.context() as patched:
+        patched.setattr(Autosave, "_write", lambda *_: (_ for _ in ()).throw(UsageError("full")))
+        with pytest.raises(UsageError, match="full"):
+            clf.rename({"a": "z"})
+    assert clf.prior == {"b": 0.7, "a": 0.2}
+    clf.rename({"a": "c"})  # united
+    assert clf.prior == {"b": 0.7, "c": 0.2}
+    clf.close()
+
+
+def test_errors_of_rename_and_merge_name_what_has_labels_of_two_types() -> None:
+    one = OnlineClassifier().partial_fit([[1.0], [2.0]], ["a", "b"])
+    other = OnlineClassifier().partial_fit([[1.0], [2.0]], [1, 2])
+    with pytest.raises(UsageError, match=r"^the result has labels of different types \(int, str\)"):
+        one.merge(other)
+    with pytest.raises(UsageError, match=r"^the result has labels of different types \(int, str\)"):
+        one.rename({"a": 1})
+    with pytest.raises(UsageError, match=r"^names has labels of different types \(int, str\)"):
+        one.rename({1: "c"})

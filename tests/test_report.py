@@ -10,8 +10,8 @@ import pytest
 from made_up import made_study, result, results
 from onebyone import UsageError
 from onebyone.paper import ablation
-from onebyone.paper.figures import KINDS, Scenario
-from onebyone.paper.printed import PARTS, methods_of, quick
+from onebyone.paper.figures import KINDS, Panel, Scenario
+from onebyone.paper.printed import PARTS, TITLES, methods_of, quick
 from onebyone.paper.records import CellKey, Records, from_results, read, write
 from onebyone.paper.report import PAGES, SECTIONS, html, markdown, publish, publish_markdown
 from onebyone.paper.reproduce import protocols_of
@@ -140,14 +140,15 @@ def test_the_text_begins_with_the_claims_that_hold(study: Study) -> None:
         f"Of 17 claims of the paper, {count['separate']} hold with separate passes, as in the paper, "
         f"and {count['joint']} with joint passes."
     )
-    assert top.splitlines()[2].startswith(f"**{study.headline}** Of the 3 for which it proposes SupBYOL and CCP, ")
+    assert top.splitlines()[2].startswith(
+        f"**{study.headline}** 3 of them are the paper's reasons for SupBYOL and CCP. "
+    )
     assert 0 < count["joint"] <= count["separate"] < 17
     assert f"<b>{study.headline}</b>" in html(study).split("<h1>")[1].split("<ul")[0]
-    assert top.index("## Which of the paper's claims hold") < top.index("| claim |")
-    neither = top.split("**Hold in neither** (")[1].split("**")[0]
-    assert "- With one class per task, CCP is the most accurate method at every memory size.\n" in neither
-    assert "- With one class per task, CCP forgets least" not in neither
-    assert "**`separate`: fails; `joint`: partly measured**" not in top  # a failure decides
+    neither = top.split("### Hold in neither (")[1].split("###")[0]
+    assert "- **With one class per task, CCP is the most accurate method at every memory size.** Source: " in neither
+    assert "- **With one class per task, CCP forgets least" not in neither
+    assert "### `separate`: fails; `joint`: partly measured" not in top  # a failure decides
     assert "partly measured" in top
     for line in "\n".join(pages.values()).splitlines():
         if line.startswith("|"):
@@ -164,7 +165,7 @@ def test_cells_that_miss_are_grouped_by_what_was_tried(study: Study) -> None:
 
 def test_how_methods_were_tuned_is_above_the_tables(study: Study) -> None:
     for text in (markdown(study)["tables"], html(study).split('id="tables"')[1]):
-        assert "tuned with separate passes only" in text.split("CCP")[0]
+        assert "not tuned again with joint passes" in text.split("CCP")[0]
 
 
 def test_the_pages_and_their_figures_are_files(study: Study, tmp_path: Path) -> None:
@@ -225,16 +226,16 @@ def test_the_number_of_seeds_is_above_the_counts(seeds: int) -> None:
     made = from_results(results(PARTS[:1], seeds=seeds) if seeds else [], PARTS)
     study = Study(made, PARTS, ("separate", "joint"), "")
     words = [
-        "In per cent",
-        "In per cent, of one seed",
-        "In per cent, mean ± standard deviation (with the number of runs as divisor) over 2 seeds",
+        "Numbers are in per cent",
+        "Numbers are in per cent, of one seed",
+        "Numbers are in per cent, mean ± standard deviation (with the number of runs as divisor) over 2 seeds",
     ]
     pages, page = markdown(study), html(study)
-    assert f"\n{words[seeds]}; in brackets" in pages["tables"].split("\n## ")[0]
+    assert f"\n{words[seeds]}. The paper's numbers are in brackets" in pages["tables"].split("\n## ")[0]
     assert f"{words[seeds]}. A cell is" in page.split("</header>")[0]
     for found in ("".join(pages.values()), page):
         assert ("has no standard deviation" in found) == (seeds == 1)
-        assert "In per cent. The paper shows these" in " ".join(found.split())  # there are no curves
+        assert "Numbers are in per cent. The paper shows these" in " ".join(found.split())  # there are no curves
         assert "0 seeds" not in found
 
 
@@ -285,3 +286,19 @@ def test_the_old_name_of_a_protocol_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, PARTS) == made
     write(read(tmp_path, PARTS), tmp_path, PARTS)
     assert path.read_text() == text
+
+
+def test_every_point_of_a_figure_has_its_name(study: Study) -> None:
+    points = [drawn for kind, _, _, found in study.figures if kind in ("tradeoff", "flops") for drawn in found.values()]
+    for drawing in (each for drawings in points for each in drawings):
+        assert isinstance(drawing, Panel)
+        drawn = svg(drawing)
+        for line in drawing.lines:
+            assert line.kind == "paper" or f">{TITLES[line.method]}</text>" in drawn
+
+
+def test_commands_on_the_page_of_settings_are_wrapped(study: Study) -> None:
+    long = "onebyone reproduce beyond" + 8 * " --method patch-lda"
+    code = markdown(replace(study, command=long))["settings"].split("```sh\n")[1].split("```")[0]
+    assert max(map(len, code.splitlines())) <= 88
+    assert " ".join(code.replace("\\\n", "").split()) == long

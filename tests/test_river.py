@@ -134,3 +134,30 @@ def test_weights_and_unknown_samples(digits: Dataset) -> None:
         assert model.model.n_samples_seen_ == 66
         assert model.predict_one(x[0]) in range(10)
         assert model.predict_one(x[0] + 1000) == -1
+
+
+def test_a_sample_without_a_label_is_refused() -> None:
+    """River's streams have None for "no label", and ``predict_one`` has it for "no answer"."""
+    with registered():
+        model = RiverClassifier(OnlineClassifier("sums"))
+        for answer in (None, "yes"):
+            with pytest.raises(UsageError, match="y is None, so the sample has no label; leave it out"):
+                model.learn_one({"a": 1, "b": 2}, None)
+            assert model.predict_one({"a": 1, "b": 2}) == answer
+            model.learn_one({"a": 1, "b": 2}, "yes")
+        assert model.model.classes_.tolist() == ["yes"]
+
+
+def test_tuples_are_labels() -> None:
+    with registered():
+        model = RiverClassifier(OnlineClassifier("sums"), classes=[("cat", 1), ("dog", 2)])
+        for number in range(6):
+            model.learn_one({"a": number % 2, "b": 1}, [("cat", 1), ("dog", 2)][number % 2])
+        assert model.predict_one({"a": 1, "b": 1}) == ("dog", 2)
+        assert list(model.predict_proba_one({"a": 1, "b": 1})) == [("cat", 1), ("dog", 2)]
+
+
+def test_a_feature_that_is_no_number_is_named() -> None:
+    model = RiverClassifier(MultinomialNB(), classes=[0, 1])
+    with pytest.raises(UsageError, match="the feature 'colour' is 'red'; expected a number"):
+        model.learn_one({"size": 1, "colour": "red"}, 0)  # type: ignore[dict-item]

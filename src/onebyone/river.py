@@ -26,7 +26,7 @@ Sample = Mapping[Any, float] | np.ndarray[Any, Any]
 
 
 class RiverClassifier(Base):
-    """Learns one sample at a time with anything that has ``partial_fit``, ``predict`` and ``predict_proba``.
+    """River's interface for a classifier with ``partial_fit``, ``predict`` and ``predict_proba``.
 
     A sample is a dictionary from feature names to numbers, in any order, or an array, for example an image. All
     samples must have the feature names of the first one.
@@ -34,12 +34,13 @@ class RiverClassifier(Base):
     Parameters
     ----------
     classifier
-        The classifier to use. It is not trained itself: a copy, ``model``, is. So River's ``clone`` is untrained.
+        The classifier to use. It is not changed: a copy of it, ``model``, is trained. So River's ``clone`` returns an
+        untrained classifier.
     classes
         All classes, for classifiers of scikit-learn, which need them in the first call.
     unknown
-        What ``predict_one`` returns for a sample that is like nothing learnt, for classifiers that can tell
-        (``OnlineClassifier``). None: always one of the classes.
+        The label that ``predict_one`` returns for a sample that is unlike anything learnt. This needs a classifier that
+        detects such samples (``OnlineClassifier``). If None, the prediction is always one of the classes.
 
     >>> from sklearn.linear_model import SGDClassifier
     >>> model = RiverClassifier(SGDClassifier(loss="log_loss", random_state=0), classes=["cold", "warm"])
@@ -75,22 +76,24 @@ class RiverClassifier(Base):
         x
             The sample.
         y
-            Its label.
+            Its label. None is refused: it means that a sample has no label.
         w
             Its weight. A sample of weight 0 is ignored.
 
         Raises
         ------
         UsageError
-            The sample has other features than the first one.
+            The sample has other features than the first one, or no label.
         """
         row = self._row(x)
+        if y is None:  # which predict_one returns for "no answer", and streams of River for "no label"
+            raise UsageError("y is None, so the sample has no label; leave it out, or give its class another name")
         if w == 0:
             return
         more: dict[str, Any] = {} if w == 1 else {"sample_weight": np.array([w])}
         if not self.fitted and self.classes is not None:
-            more["classes"] = np.asarray(self.classes)
-        self.model.partial_fit(row, np.asarray([y]), **more)
+            more["classes"] = _array(self.classes)
+        self.model.partial_fit(row, _array([y]), **more)
         if isinstance(x, Mapping):
             self.names = self.names or tuple(x)
         self.fitted = True
@@ -152,4 +155,29 @@ class RiverClassifier(Base):
                 f"a sample has features {sorted(x, key=str)}; expected those of the first sample, "
                 f"{sorted(names, key=str)}; add missing features, for example as 0, and remove the others"
             )
-        return np.array([[x[name] for name in names]], dtype=np.float64)
+        try:
+            return np.array([[x[name] for name in names]], dtype=np.float64)
+        except (TypeError, ValueError):
+            text = next((f"the feature {name!r} is {x[name]!r}" for name in names if not _is_number(x[name])), str(x))
+            raise UsageError(
+                f"{text}; expected a number: encode it first, for example by preprocessing.OneHotEncoder of River"
+            ) from None
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _array(labels: Sequence[Hashable]) -> np.ndarray[Any, Any]:
+    """[n] the labels, also if they are tuples, which NumPy would make a second axis of."""
+    labels = list(labels)
+    if not any(isinstance(label, tuple) for label in labels):
+        return np.asarray(labels)
+    array = np.empty(len(labels), dtype=object)
+    for position, label in enumerate(labels):
+        array[position] = label
+    return array

@@ -57,16 +57,17 @@ def fit(
         A sequence of shards, a folder, or a ``ray.data.Dataset``. A shard is a pair ``(X, y)``; the path of an
         ``.npz`` file with arrays ``x`` and ``y``; the path of an image file, whose label is the name of its folder; the
         path of a folder with a sub-folder of images for each class; or an iterable of pairs ``(X, y)`` that can be
-        pickled, or a function that returns one. The order of shards does not matter. A worker learns a shard from
-        its beginning to its end, so there should be several per worker.
+        pickled, or a function that returns one. The order of shards does not matter. One worker learns a whole shard,
+        so give several shards per worker.
     workers
-        Workers at once: processes on this machine, or tasks on a cluster. None uses all cores, or the whole cluster.
+        Number of workers: processes on this machine, or tasks on a cluster. None uses all cores, or the whole cluster.
     executor
         ``"local"``, ``"ray"``, ``"slurm"`` or an executor of ``onebyone.runs.executors``.
     columns
         The names of the arrays of samples and labels, in ``.npz`` files and in a ``ray.data.Dataset``.
     progress
-        Called with the number of samples learnt so far, and with their number if it is known, else None.
+        A function that is called with the number of samples learnt so far, and the number of all samples (None if it
+        is not known).
 
     Returns
     -------
@@ -154,6 +155,7 @@ def learn_folder(
     Classifier and lock are those of :func:`onebyone.estimator.folders.learn_folder`. Interrupted, the same call
     continues.
     """
+    at_least_one(workers=workers)
     files, skipped = find_images(folder)
     with nullcontext() if lock is not None else file_lock(into):
         parts, copies = without_copies(list(shards_of_files(files)), known_files(classifier))
@@ -245,7 +247,7 @@ class Teaching:
         for shard in group:
             if isinstance(shard, Images):
                 skipped |= learn_files(copy, shard.files).skipped
-                learnt(len(shard.paths))
+                learnt(shard.count)
                 yield
                 continue
             for batch in shard.batches():

@@ -2,40 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol
-from zipfile import BadZipFile
+from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from onebyone.data.arrays import read_npz
 from onebyone.data.images import suffixes
 from onebyone.errors import UsageError
-from onebyone.estimator import OnlineClassifier
-from onebyone.estimator.folders import LabelledFile, contents_key, find_images, image_batches
+from onebyone.estimator.folders import LabelledFile, class_name, contents_key, find_images
 from onebyone.estimator.labels import Label
 
 FILES = 256  # image files per shard of a folder
 CALL = 1000  # samples per call of ``partial_fit``
 Batch = tuple[Any, Any]  # samples and labels
-
-
-class Shard(Protocol):
-    """Some of the samples. It is sent to a worker."""
-
-    @property
-    def count(self) -> int | None:
-        """The number of samples, if it is known before they are read."""
-
-    def batches(self) -> Iterator[Batch]:
-        """The samples, some at a time."""
-
-    def absolute(self) -> Shard:
-        """The same shard for a process in another folder."""
 
 
 def sendable(given: Any) -> Any:
@@ -65,7 +51,7 @@ class Pair:
         for start in range(0, len(self.y), CALL):
             yield self.X[start : start + CALL], self.y[start : start + CALL]
 
-    def absolute(self) -> Shard:
+    def absolute(self) -> Pair:
         return self
 
 
@@ -82,40 +68,35 @@ class ArrayFile:
 
     def batches(self) -> Iterator[Batch]:
         try:
-            with np.load(self.path, allow_pickle=False) as found:
-                X, y = (found[name] for name in self.columns)
-        except (OSError, ValueError, KeyError, BadZipFile) as error:
+            found = read_npz(self.path, self.columns)
+            X, y = (found[name] for name in self.columns)
+        except (ValueError, KeyError) as error:
             raise UsageError(
                 f"{self.path} cannot be read ({error}); expected an .npz file with the arrays "
                 f"{' and '.join(self.columns)}"
             ) from None
         yield from Pair(X, y.tolist()).batches()
 
-    def absolute(self) -> Shard:
+    def absolute(self) -> ArrayFile:
         return replace(self, path=self.path.absolute())
 
 
 @dataclass(frozen=True)
 class Images:
-    """Image files. Their labels are the names of their folders."""
+    """Image files and their labels."""
 
-    paths: Sequence[Path]
+    files: Sequence[LabelledFile]
 
     @property
     def count(self) -> int:
-        return len(self.paths)
+        return len(self.files)
 
     @property
-    def files(self) -> list[LabelledFile]:
-        return [LabelledFile(path, path.parent.name) for path in self.paths]
+    def paths(self) -> list[Path]:
+        return [file.path for file in self.files]
 
-    def batches(self) -> Iterator[Batch]:
-        """For a new classifier; others read files with ``learn_files``, in their own size."""
-        for batch in image_batches(OnlineClassifier(), self.paths, lambda position, error: None):
-            yield batch.images, [self.paths[position].parent.name for position in batch.positions]
-
-    def absolute(self) -> Shard:
-        return Images([path.absolute() for path in self.paths])
+    def absolute(self) -> Images:
+        return Images([file._replace(path=file.path.absolute()) for file in self.files])
 
 
 @dataclass(frozen=True)
@@ -138,7 +119,7 @@ class Stream:
                 raise UsageError(f"a shard gives a {type(batch).__name__}; expected pairs (X, y)")
             yield batch[0], batch[1]
 
-    def absolute(self) -> Shard:
+    def absolute(self) -> Stream:
         return self
 
 
@@ -163,8 +144,14 @@ class Block:
         X, y = (block[name] for name in self.columns)
         yield from Pair(np.stack(X) if X.dtype == object else X, y.tolist()).batches()
 
-    def absolute(self) -> Shard:
+    def absolute(self) -> Block:
         return self
+
+
+# Parts of the samples, each learnt by one worker. ``count`` is the number of samples, if it is known before they are
+# read; ``absolute`` is the same shard for a process in another folder; ``batches`` are the samples, some at a time.
+# Images have no batches, because the classifier decides in which size they are read.
+Shard = Pair | ArrayFile | Images | Stream | Block
 
 
 def as_shards(given: Any, columns: tuple[str, str]) -> list[Shard]:
@@ -204,14 +191,15 @@ def _of_path(path: Path, columns: tuple[str, str]) -> Iterator[Shard]:
     elif path.suffix == ".npz":
         yield ArrayFile(path, columns)
     elif path.suffix.lower() in suffixes() and path.is_file():
-        yield Images([path])
+        folder = Path(os.path.abspath(path)).parent  # noqa: PTH100  (resolve would follow links)
+        yield Images([LabelledFile(path, class_name(folder))])
     else:
         raise UsageError(f"{path} is no folder, .npz file or image file ({' '.join(suffixes())}); give one of these")
 
 
 def shards_of_files(files: Sequence[LabelledFile]) -> Iterator[Images]:
     for start in range(0, len(files), FILES):
-        yield Images([file.path for file in files[start : start + FILES]])
+        yield Images(files[start : start + FILES])
 
 
 def without_copies(parts: Sequence[Shard], known: Iterable[tuple[int, Label]]) -> tuple[list[Shard], int]:
@@ -231,7 +219,7 @@ def without_copies(parts: Sequence[Shard], known: Iterable[tuple[int, Label]]) -
                     copies += 1
                 else:  # a file that cannot be read is reported by the worker
                     seen |= {(key, file.label)} if key is not None else set()
-                    kept.append(file.path)
+                    kept.append(file)
             if kept:
                 found.append(Images(kept))
     return found, copies

@@ -13,7 +13,7 @@ from onebyone.engine import reproducible
 from onebyone.errors import UsageError
 from onebyone.estimator import calibration, persistence
 from onebyone.estimator.inputs import read_samples
-from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable
+from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, plain
 from onebyone.estimator.locking import synchronized
 from onebyone.estimator.priors import check_prior
 from onebyone.estimator.report import Report, report
@@ -47,11 +47,11 @@ class AnsweringClassifier(StatefulClassifier):
         X
             Samples [n, ...], in any form that the class accepts.
         unknown
-            The label to return for samples that are unlike anything learnt. None: every sample gets one of
-            ``classes_``. A sample is unknown if its ``typicality`` is below a threshold. The threshold is chosen such
-            that about a share ``unknown_rate`` of the samples of known classes is below it. At least 20 samples must be
-            learnt first. If fewer than ``2 / unknown_rate`` samples are available to choose the threshold, it is lower:
-            fewer known samples are called unknown, and only unknown samples that are far from all classes are found.
+            The label to return for samples that are unlike anything learnt. If None, every sample gets one of
+            ``classes_``. A sample is unknown if its ``typicality`` is below a threshold, which is chosen such that
+            about a share ``unknown_rate`` of the samples of known classes is below it. At least 20 samples must be
+            learnt first. If fewer than ``2 / unknown_rate`` samples are available to choose the threshold, it is set
+            lower, and only unknown samples that are far from all classes are found.
 
         Returns
         -------
@@ -69,12 +69,12 @@ class AnsweringClassifier(StatefulClassifier):
             predicted: Array = self.classes_[best]
             return predicted
         found, state = self.examine(X), self._fitted()
-        labels: Array = as_array([*state.labels, unknown])
+        labels: Array = as_array([*state.labels, plain(unknown)])
         return labels[np.where(found.unknown, len(state.labels), found.probabilities.argmax(1))]
 
     @synchronized
     def examine(self, X: Any) -> Answers:
-        """Compute labels, probabilities and typicality together. The encoder runs once, and not once for each of them.
+        """Compute labels, probabilities and typicality together, with one pass through the encoder instead of three.
 
         Parameters
         ----------
@@ -83,7 +83,8 @@ class AnsweringClassifier(StatefulClassifier):
 
         Returns
         -------
-        :class:`Answers`: what ``predict``, ``predict_proba`` and ``typicality`` return, and which samples are unknown.
+        A named tuple with the results of ``predict``, ``predict_proba`` and ``typicality`` as ``labels`` [n],
+        ``probabilities`` [n, classes] and ``typicality`` [n]. ``unknown`` [n] tells which samples are unknown.
 
         Raises
         ------
@@ -108,10 +109,11 @@ class AnsweringClassifier(StatefulClassifier):
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class.
 
-        Probabilities are the softmax of the scores divided by a temperature. The temperature is chosen such that the
-        probabilities agree with the accuracy of predictions of samples that were not learnt yet, or left out.
-        Statistics use the mean of three softmaxes, with half, once and twice this temperature. Probabilities also
-        depend on ``prior``.
+        Probabilities are the softmax of the scores divided by a temperature, and depend on ``prior``. The temperature
+        is chosen such that a class that is predicted with the probability 0.8 is right in about 80 % of the cases. It
+        is fitted to predictions of samples that were left out or not learnt yet, so it needs no test set. Methods that
+        keep statistics average the softmax at half, once and twice this temperature. So does ``hybrid`` until it has
+        predicted 20 samples before it learnt them.
 
         Parameters
         ----------
@@ -143,7 +145,7 @@ class AnsweringClassifier(StatefulClassifier):
         Returns
         -------
         Scores [n, classes], in the order of ``classes_``. With two classes [n]: the score of the second minus the score
-        of the first. A class without samples, known from ``classes`` of ``partial_fit`` only, has minus infinity.
+        of the first. The score of a class that has no samples yet is minus infinity.
 
         Raises
         ------
@@ -157,7 +159,7 @@ class AnsweringClassifier(StatefulClassifier):
 
     @synchronized
     def typicality(self, X: Any) -> Array:
-        """Compute how much each sample is like something learnt.
+        """Compute how similar each sample is to the samples of the nearest class.
 
         Parameters
         ----------
@@ -185,9 +187,11 @@ class AnsweringClassifier(StatefulClassifier):
     def report(self) -> Report:
         """Estimate how good the classifier is now, without a test set.
 
-        Statistics predict some of the learnt samples as if these had been left out. These are about equally many of
-        each class, so the accuracy is that for equally frequent classes, whatever ``prior`` is. Other methods use the
-        last 256 predictions of samples that they had not learnt yet, without those of the first samples of a class.
+        Methods that keep statistics predict some of the learnt samples as if these had been left out. They use about
+        the same number of samples of each class, so the accuracy is that for equally frequent classes, whatever
+        ``prior`` is. Other methods use the last 256 predictions of samples that they had not learnt yet, without those
+        of the first samples of a class. Until ``hybrid`` has 20 of these, the report is that of its statistics alone,
+        and its ``source`` says so.
 
         Returns
         -------
@@ -248,7 +252,7 @@ class AnsweringClassifier(StatefulClassifier):
         """[n, classes] from scores with the prior."""
         state = self._fitted()
         scores = decision.double() / calibration.temperature(state)
-        return state.learner.probabilities(scores).to(decision).numpy()
+        return calibration.probabilities(state)(scores).to(decision).numpy()
 
     def _finite(self, numbers: Tensor) -> Tensor:
         if numbers.isnan().any():

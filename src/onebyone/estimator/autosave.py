@@ -53,6 +53,8 @@ class Autosave:
     """
 
     def __init__(self, owner: object, folder: str | Path, version: Version | None = None) -> None:
+        if folder == "":
+            raise UsageError("autosave is an empty text; give a folder, '.' for the current one, or None")
         self.given = str(folder)
         self.folder = Path(folder).resolve()
         self.file = self.folder / FILE

@@ -19,6 +19,7 @@ from torch import nn
 from onebyone import nets
 from onebyone.data import CropFlip, Spec
 from onebyone.errors import UsageError, unknown
+from onebyone.estimator.known_files import KnownFiles
 from onebyone.estimator.labels import Label, as_array, in_order
 from onebyone.estimator.priors import check_prior
 from onebyone.estimator.record import Record
@@ -69,7 +70,7 @@ class State:
     method: str  # of the learner; the chosen one if the parameter is "auto"
     feature_names: tuple[str, ...] | None = None
     record: Record = field(default_factory=Record)
-    files: frozenset[tuple[int, Label]] = frozenset()  # learnt by learn_files: hash of the contents, and label
+    files: KnownFiles = field(default_factory=KnownFiles)  # learnt by learn_files
 
     @cached_property
     def labels(self) -> list[Label]:

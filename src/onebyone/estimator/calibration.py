@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from statistics import NormalDist
 from typing import Any, Literal, NamedTuple
 
@@ -14,8 +14,9 @@ from onebyone.errors import UsageError
 from onebyone.estimator.building import State
 from onebyone.estimator.record import ENOUGH, keeps_left_out
 from onebyone.methods import LeftOut
+from onebyone.methods.hybrid import Hybrid
 
-Source = Literal["left out", "predicted before learnt"]
+Source = Literal["left out", "left out by the statistics", "predicted before learnt"]
 SUPPORT = 2  # values that must be expected below a quantile of values
 CONFIDENCE = 0.95  # of a limit where fewer are
 
@@ -28,18 +29,42 @@ class Evidence(NamedTuple):
 
 
 def evidence(state: State) -> Evidence:
-    """Predictions that the learner made without the sample, or before it learnt the sample."""
-    if keeps_left_out(state.learner):
-        found = state.learner.left_out()
+    """Predictions that the learner made without the sample, or before it learnt the sample.
+
+    ``hybrid`` has those of its statistics without the sample until it has predicted enough samples itself.
+    """
+    learner = state.learner
+    source: Source = "left out"
+    if isinstance(learner, Hybrid) and not uses_record(state):
+        learner, source = learner.statistics, "left out by the statistics"
+    if keeps_left_out(learner):
+        found = learner.left_out()
         if found is not None:
-            return Evidence(LeftOut(*(values.cpu() for values in found)), "left out")
+            return Evidence(LeftOut(*(values.cpu() for values in found)), source)
     return Evidence(state.record.left_out, "predicted before learnt")
 
 
 def temperature(state: State) -> float:
     """The number that scores are divided by before probabilities are computed."""
-    enough = len(state.record.y) >= ENOUGH and not keeps_left_out(state.learner)
-    return state.record.temperature if enough else state.learner.temperature()
+    return state.record.temperature if uses_record(state) else state.learner.temperature()
+
+
+def probabilities(state: State) -> Callable[[Tensor], Tensor]:
+    """The function from scores [n, C], divided by the temperature, to probabilities, for which that was fitted.
+
+    The temperature of a record is that of a softmax. ``hybrid`` has the temperature of its statistics before, which is
+    that of their mean of three.
+    """
+    return softmax if uses_record(state) else state.learner.probabilities
+
+
+def softmax(scores: Tensor) -> Tensor:
+    return scores.softmax(1)
+
+
+def uses_record(state: State) -> bool:
+    """Whether predictions of samples before they were learnt decide how confident the classifier is."""
+    return len(state.record.y) >= ENOUGH and not keeps_left_out(state.learner)
 
 
 def log_prior(state: State, prior: Any) -> Tensor | None:

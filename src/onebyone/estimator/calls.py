@@ -34,6 +34,8 @@ from onebyone.estimator.samples import Layout
 from onebyone.methods.learner import Learner
 from onebyone.methods.registry import AnyLearner
 
+MAX_WEIGHT = 1e6  # of a sample; the weights of many such samples are still a number of samples that a file may hold
+
 
 @contextmanager
 def learning() -> Iterator[None]:
@@ -120,6 +122,11 @@ def read_weights(given: Any, count: int, learner: AnyLearner) -> Tensor:
         raise UsageError(f"sample_weight has shape {weight.shape}; give one number per sample, [{count}]")
     if not np.isfinite(weight).all() or (weight < 0).any():
         raise UsageError("sample_weight has numbers below 0, or not finite; give numbers from 0 on")
+    if weight.size and float(weight.max()) > MAX_WEIGHT:
+        raise UsageError(
+            f"sample_weight has {weight.max():g}, and the largest allowed is {MAX_WEIGHT:g}, because a weight counts "
+            "as a number of samples; divide the weights, so that their mean is about 1"
+        )
     if "weight" not in signature(learner.observe).parameters:
         raise UsageError("this method takes no sample_weight; omit it, or choose another method")
     return torch.from_numpy(weight)
@@ -186,7 +193,7 @@ def train(
     """
     boundaries = in_sequence and learner.needs_boundaries
     recorded = not again and not keeps_left_out(learner)
-    size = batch_size if learner.steps_matter else learner.spec.chunk
+    size = batch_size if learner.steps_matter else learner.chunk
     for start in range(0, len(order), size):
         index = order[start : start + size]
         batch, classes = lesson.x[index].to(learner.device), lesson.slots[index.to(lesson.slots.device)]

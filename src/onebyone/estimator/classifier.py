@@ -21,13 +21,13 @@ from onebyone.seeding import generator
 
 
 class OnlineClassifier(ChangingClassifier):
-    """A classifier that learns from a stream, a few samples per call. New classes may appear at any time.
+    """Classifier for streams: it learns a few samples per call, and new classes may appear at any time.
 
     Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays or tensors. A
     PIL image, the path of an image file, or a list of either is also accepted. The first call fixes the number of
     features, or the size of images and whether they are gray or colour. Later images are resized and converted to
-    match. PIL images and image files are rotated by their EXIF data. Their shorter side is reduced to at most 256
-    pixels. They are used as gray images if all images of the first call are gray. Transparent pixels become white.
+    match. PIL images and image files are rotated by their EXIF data, and their shorter side is reduced to at most 256
+    pixels. They are gray if all images of the first call are gray. Transparent pixels become white.
 
     Bytes (uint8) are stored as bytes and scaled to [-1, 1]. Other numbers are converted to float32, which has 7
     significant digits, so subtract an offset from large values such as timestamps. Vectors are standardised by the mean
@@ -41,8 +41,8 @@ class OnlineClassifier(ChangingClassifier):
     A call that raises an error changes nothing, in memory or on disk, and can be repeated. Invalid input raises a
     ValueError. Sparse samples, and samples that are not numbers, raise a TypeError, as in scikit-learn.
 
-    Threads can share a classifier. One call runs at a time. If predictions must not wait long, learn few samples per
-    call.
+    Several threads can use the same classifier. Only one call runs at a time, so learn few samples per call if
+    predictions must not wait long.
 
     >>> import numpy as np
     >>> from onebyone import load
@@ -59,14 +59,14 @@ class OnlineClassifier(ChangingClassifier):
     ----------
     method
         Name of a method, one of ``onebyone.methods()``. ``"auto"`` chooses a method in the first call and stores its
-        name in ``method_``. With a pretrained encoder or a frozen module, it chooses statistics of its features
-        (``lda``, at most 32 MB). Without one, it chooses statistics (``patch-lda``, at most 8 MB, or 17 MB for vectors)
-        if they fit into ``memory``. Otherwise it chooses a network (``replay``).
+        name in ``method_``. With a pretrained encoder or a frozen module, it is ``lda``, which keeps statistics of the
+        features (at most 32 MB). Without one, it is ``patch-lda``, which keeps statistics of fixed features (at most 8
+        MB, or 17 MB for vectors), if they fit into ``memory``. Otherwise it is ``replay``, which trains a network.
     memory
         Number of samples to store, or a size such as ``"3MB"``. A size includes labels and everything else stored with
-        a sample, and is converted to a number of samples in the first call. Methods that store statistics use at most
-        this size, or the bytes of this number of samples (with an encoder: of images in the size that it reads). The
-        weights of an encoder are not counted.
+        a sample, and is converted to a number of samples in the first call. Methods that keep statistics use at most
+        this size, or the bytes of this number of samples. With an encoder, these are the bytes of images in the size
+        that it reads. The weights of an encoder are not counted.
     encoder
         A pretrained network, a network to train, or ``"auto"`` (chosen by the shape and type of the samples).
         Pretrained: ``"lite0"`` (EfficientNet-Lite0, for photographs; needs the extra ``photos``), ``"timm:NAME"`` (a
@@ -79,11 +79,11 @@ class OnlineClassifier(ChangingClassifier):
     options
         Other options of the method, as a dictionary.
     batch_size
-        Samples per step. ``partial_fit`` splits its samples into steps of this size, in the given order. Statistics use
-        larger steps, which give the same sums in less time.
+        Samples per training step. ``partial_fit`` splits its samples into steps of this size, in the given order.
+        Methods that keep statistics use larger steps, which give the same sums in less time.
     epochs
-        Number of passes of ``fit`` over the samples, each in another random order. Statistics use each sample in the
-        first pass only. ``partial_fit`` always makes one pass, in the given order. For a method that needs task
+        Number of passes of ``fit`` over the samples, each in another random order. Methods that keep statistics make
+        only one pass. ``partial_fit`` always makes one pass, in the given order. For a method that needs task
         boundaries (``icarl``), all classes of ``fit`` are one task, and a new class in ``partial_fit`` starts a new
         task.
     augment
@@ -95,9 +95,9 @@ class OnlineClassifier(ChangingClassifier):
     random_state
         Seed of the initial weights and of all random draws, as in scikit-learn. None gives different results each time.
     prior
-        Probabilities of the classes before a sample is seen: ``"uniform"`` (all are equal), ``"counts"`` (as often as
-        they were learnt), or a dictionary ``{label: probability}``. The remaining probability is divided among the
-        classes that the dictionary does not contain. ``prior`` may change between calls.
+        How frequent the classes are among the samples to predict: ``"uniform"`` (equally frequent), ``"counts"`` (as
+        frequent as among the learnt samples), or a dictionary ``{label: probability}``. Classes that the dictionary
+        does not contain share the remaining probability. ``prior`` may change between calls.
     unknown_rate
         Share of the samples of known classes that ``predict(X, unknown=...)`` may call unknown, from 0 to less than 1.
         It may change between calls.
@@ -105,14 +105,14 @@ class OnlineClassifier(ChangingClassifier):
         ``"auto"``, ``"cpu"``, ``"cuda"`` or ``"cuda:N"``. ``"auto"`` uses a GPU if there is one.
     autosave
         Folder to save to while learning, or None. ``OnlineClassifier.load(folder)`` continues from there. The file
-        always holds complete calls. It is written when ``every`` samples are unsaved, at most 5 seconds after a call
-        returned, when the classifier is closed (``close``, or the end of a ``with`` block) or garbage collected, and
-        when the program exits. A process that is killed loses fewer than ``every`` samples, all from the last 5
-        seconds. Only one classifier at a time writes to a folder. Other classifiers can load it, and can learn after
-        the first one is closed. Copies, pickles, clones and forked processes do not save to the folder of the original.
-        To learn, they need another folder, or None.
+        always holds complete calls. It is written when there are ``every`` unsaved samples, at most 5 seconds after a
+        call returned, when the classifier is closed (``close``, or the end of a ``with`` block) or garbage collected,
+        and when the program exits. If the process is killed, fewer than ``every`` samples are lost, all from the last 5
+        seconds. Only one classifier at a time writes to a folder. Other classifiers can load it, and can learn once the
+        first one is closed. Copies, pickles, clones and forked processes do not save to the folder of the original. To
+        learn, they need another folder, or None.
     every
-        Number of unsaved samples from which a call saves before it returns. With 1, each call saves before it returns.
+        Number of unsaved samples at which a call saves before it returns. With 1, every call does.
     """
 
     def __init__(

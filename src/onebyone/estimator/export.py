@@ -40,7 +40,7 @@ class AnswerModel(nn.Module):
         self.layout = state.layout
         self.columns = torch.tensor(state.columns)
         self.unseen = ~learner.observed[self.columns]
-        self.temperature = calibration.temperature(state)
+        self.temperature, self.probabilities = calibration.temperature(state), calibration.probabilities(state)
         shift = calibration.log_prior(state, prior)
         self.log_prior = None if shift is None else shift[self.columns]
         self.eval()
@@ -52,7 +52,7 @@ class AnswerModel(nn.Module):
         decision = scores / self.temperature
         if self.log_prior is not None:
             decision = decision + self.log_prior.to(decision)
-        return learner.probabilities(decision), self.typicality(features, scores)
+        return self.probabilities(decision), self.typicality(features, scores)
 
 
 def export(path: Path, state: State, prior: Any, unknown_rate: float) -> None:

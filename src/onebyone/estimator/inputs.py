@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
 from os import PathLike
@@ -25,7 +25,7 @@ from onebyone.data import Dataset
 from onebyone.data.dataset import chunk_size, first_not_finite
 from onebyone.data.images import UnreadableImage, all_pixels, is_gray, opened, pixels
 from onebyone.errors import UsageError
-from onebyone.estimator.samples import Layout
+from onebyone.estimator.samples import Layout, kept_dtype
 
 if TYPE_CHECKING:
     from onebyone.data.images import Mode, Source
@@ -51,9 +51,12 @@ class Samples:
         return len(self.source)
 
     def __getitem__(self, index: Tensor) -> Tensor:
-        """[m, *sample_shape] the samples at ``index`` [m]."""
+        """[m, *sample_shape] the samples at ``index`` [m]. They may share memory with the source."""
         if isinstance(self.source, Tensor):
-            return self.layout.convert(self.source[index], self.given)
+            first = int(index[0]) if len(index) else 0
+            consecutive = torch.equal(index, torch.arange(first, first + len(index)))  # then nothing is copied
+            rows = self.source[first : first + len(index)] if consecutive else self.source[index]
+            return self.layout.convert(rows, self.given)
         return self._decoded([self.source[position] for position in index.tolist()])
 
     def chunks(self) -> Iterator[Tensor]:
@@ -162,6 +165,13 @@ def check_batch(X: Any) -> None:
             raise UsageError(f"X is a torch Dataset; {each.replace('its batches', 'the batches of a DataLoader')}")
         case Iterator():
             raise UsageError(f"X is a {type(X).__name__}; give list(X) if it yields samples, or {each}")
+        case Mapping() | Set() if not hasattr(X, "toarray"):  # a sparse matrix may be a dictionary too
+            raise UsageError(
+                f"X is a {type(X).__name__}; give an array, a list or a data frame [n, ...] of samples (if each sample "
+                "is a dictionary, use onebyone.river.RiverClassifier)"
+            )
+        case np.ma.MaskedArray() if np.ma.is_masked(X):
+            raise UsageError("X is an array with masked values, which would be learnt; fill or remove them first")
         case bytes() | bytearray():
             raise UsageError("X is bytes; open an encoded image with PIL.Image.open(io.BytesIO(X)) first")
         case str() | PathLike() if str(X) and Path(X).is_dir():
@@ -240,6 +250,9 @@ def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", esti
     if isinstance(X, np.ndarray) and X.ndim > 2 and X.dtype.kind in "biuf" and X.dtype.itemsize <= 8:
         check_array(X, dtype=None, allow_nd=True, ensure_all_finite=False, input_name="X", estimator=estimator)
         return _checked(_shared(X))
+    types = [X.dtype] if hasattr(X, "dtype") else list(getattr(X, "dtypes", ()))  # of an array, or of columns
+    if any(getattr(each, "kind", "") in ("m", "M") for each in types):
+        raise UsageError("X has dates or times; give them as numbers, such as days since the first sample")
     dtype = None if getattr(X, "dtype", None) == np.uint8 else np.float32
     with np.errstate(over="ignore"):  # check_array raises an error for numbers too large for float32
         array = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=estimator)
@@ -277,6 +290,11 @@ def _warn_of_lost_digits(low: Array, high: Array) -> None:
 def _stacked(parts: Sequence[Tensor], layout: Layout | None, channels: str) -> Tensor:
     """All parts as one tensor. Images of different sizes are converted to ``layout``, or to the size of the first."""
     shapes = {tuple(part.shape) for part in parts}
+    if len({kept_dtype(part.dtype) for part in parts}) > 1:
+        raise UsageError(
+            "X has samples of uint8 and of other types, and bytes (0 to 255) are scaled and other numbers are not; "
+            "give samples of one type"
+        )
     if len(shapes) == 1:
         return torch.stack(tuple(parts))
     if not {len(shape) for shape in shapes} <= {2, 3} or len({part.dtype for part in parts}) > 1:

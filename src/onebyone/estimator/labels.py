@@ -17,8 +17,10 @@ Label = Hashable
 SORTED = (bool, int, float, str, tuple)  # other types may have no total order and stay in order of arrival
 
 
-def as_labels(y: Any, known: Sequence[Label] = ()) -> list[Label]:
+def as_labels(y: Any, known: Sequence[Label] = (), name: str = "y") -> list[Label]:
     """One label per sample, as Python values. All must have one type, that of the ``known`` labels.
+
+    ``name`` is what the user calls ``y``.
 
     >>> as_labels(np.array([2, 1])), as_labels([("cat", 3), ("dog", 1)])
     ([2, 1], [('cat', 3), ('dog', 1)])
@@ -32,9 +34,9 @@ def as_labels(y: Any, known: Sequence[Label] = ()) -> list[Label]:
             "OnlineClassifier requires y to be passed, but the target y is None; give one label per sample"
         )
     labels = list(y) if isinstance(y, (list, tuple)) else _column(y)
-    labels = [_plain(label) for label in labels]
+    labels = [plain(label) for label in labels]
     kinds = {type(label) for label in labels} | {type(label) for label in known[:1]}
-    _check_one(kinds)
+    _check_one(kinds, name)
     if kinds == {float} and not all(float.is_integer(label) for label in labels):  # type: ignore[arg-type]
         raise UsageError("Unknown label type: continuous. y has labels that are not whole numbers; give class labels")
     try:
@@ -57,7 +59,7 @@ def check_comparable(labels: Sequence[Label], known: Sequence[Label]) -> None:
     """
     kinds = {type(label) for label in (*labels[:1], *known[:1])}
     if not all(issubclass(kind, Number) for kind in kinds):
-        _check_one(kinds)
+        _check_one(kinds, "y")
 
 
 def as_array(labels: Sequence[Label]) -> npt.NDArray[Any]:
@@ -66,12 +68,14 @@ def as_array(labels: Sequence[Label]) -> npt.NDArray[Any]:
     >>> as_array(["b", "a"]), as_array([(1, 2)])
     (array(['b', 'a'], dtype='<U1'), array([(1, 2)], dtype=object))
     """
-    if labels and isinstance(labels[0], (bool, int, float, str)):
+    booleans = {isinstance(label, bool) for label in labels}
+    if len(booleans) == 1 and all(isinstance(label, (bool, int, float, str)) for label in labels):
         array = np.array(labels)
         if array.tolist() == labels:
             return array
     array = np.empty(len(labels), dtype=object)
-    array[:] = labels
+    for position, label in enumerate(labels):  # one by one: NumPy would unpack tuples of one length
+        array[position] = label
     return array
 
 
@@ -115,19 +119,22 @@ def from_json(found: Any) -> Label:
     raise UsageError(f"{found!r} is not a label")
 
 
-def _check_one(kinds: set[type]) -> None:
+def _check_one(kinds: set[type], name: str) -> None:
     if len(kinds) > 1:
-        names = ", ".join(sorted(kind.__name__ for kind in kinds))
-        raise UsageError(f"y has labels of different types ({names}); give all of them one type")
+        types = ", ".join(sorted(kind.__name__ for kind in kinds))
+        raise UsageError(f"{name} has labels of different types ({types}); give all of them one type")
 
 
-def _plain(label: Any) -> Label:
+def plain(label: Any) -> Label:
+    """A label as a Python value."""
     if isinstance(label, Tensor) and label.dim():  # hashed by identity, so that each would be a class of its own
         raise UsageError(f"y has a label that is a tensor of shape {tuple(label.shape)}; give one value per sample")
     if isinstance(label, (np.datetime64, np.timedelta64)):  # their Python values are plain integers for some units
         raise UsageError(
             f"y has labels of type {type(label).__name__}; give them as strings: np.asarray(y).astype(str)"
         )
+    if type(label) is tuple:
+        return tuple(map(plain, label))
     return label.item() if isinstance(label, (np.generic, Tensor)) else label
 
 

@@ -26,6 +26,7 @@ from onebyone.estimator.building import (
     encoder_option,
     learner_parameters,
 )
+from onebyone.estimator.known_files import KnownFiles
 from onebyone.estimator.labels import Label
 from onebyone.estimator.record import Record
 from onebyone.estimator.samples import Layout
@@ -34,9 +35,8 @@ from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted
 from onebyone.tensors import digest, read_tensors, write_tensors
 
-VERSION = 3
-READABLE = (1, 2, 3)
-FILES = ("files.keys", "files.slots")  # names of tensors
+VERSION = 4
+READABLE = (1, 2, 3, 4)
 MAX_COUNT = 2**48  # samples per class
 GENERATOR = "_extra_state"  # name of the state of a random generator, whose format depends on the type of device
 
@@ -81,28 +81,8 @@ def read(
 
 def contents(state: State) -> dict[str, Tensor]:
     left_out = encoder_tensors(state.learner)
-    tensors = state.learner.state_dict() | state.record.tensors() | file_tensors(state)
+    tensors = state.learner.state_dict() | state.record.tensors() | state.files.tensors(state.slots)
     return {name: tensor.contiguous() for name, tensor in tensors.items() if name not in left_out}
-
-
-def file_tensors(state: State) -> dict[str, Tensor]:
-    """The files that were learnt: 12 bytes each. Nothing if there are none."""
-    if not state.files:
-        return {}
-    known = sorted((number, state.slots[label]) for number, label in state.files)
-    keys, slots = zip(*known, strict=True)
-    return {FILES[0]: torch.tensor(keys), FILES[1]: torch.tensor(slots, dtype=torch.int32)}
-
-
-def parse_files(tensors: dict[str, Tensor], slots: Mapping[Label, int]) -> frozenset[tuple[int, Label]]:
-    """The files that were learnt, in the tensors of a file, which are removed from them."""
-    keys = tensors.pop(FILES[0], torch.zeros(0, dtype=torch.int64))
-    found = tensors.pop(FILES[1], torch.zeros(0, dtype=torch.int32))
-    label_of = {slot: label for label, slot in slots.items()}
-    types = (keys.dtype, found.dtype) == (torch.int64, torch.int32)
-    if not types or keys.dim() != 1 or keys.shape != found.shape or not set(found.tolist()) <= label_of.keys():
-        raise UsageError("its list of files that were learnt does not match its labels")
-    return frozenset((key, label_of[slot]) for key, slot in zip(keys.tolist(), found.tolist(), strict=True))
 
 
 def encoder_tensors(learner: AnyLearner) -> set[str]:
@@ -125,7 +105,10 @@ def fixed_encoders(learner: AnyLearner) -> list[Adapted]:
 def check_finite(tensors: Mapping[str, Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
-            raise UsageError(f"{name} is not finite because training diverged; use a smaller learning_rate in options")
+            raise UsageError(
+                f"{name} is not finite because training diverged; use a smaller learning_rate in options, "
+                "and weights of about 1 in sample_weight if it is given"
+            )
 
 
 def describe(state: State, parameters: Mapping[str, Any], encoder_hash: str | None = None) -> str:
@@ -149,6 +132,7 @@ def describe(state: State, parameters: Mapping[str, Any], encoder_hash: str | No
         "layout": state.layout.to_json(),
         "labels": [label_codes.to_json(label) for label in state.slots],
         "slots": list(state.slots.values()),
+        "former_names": [label_codes.to_json(name) for name in state.files.former_names],
         "room": learner.spec.num_classes,
         "seed": learner.seed,
         "device": learner.device.type,
@@ -202,7 +186,8 @@ def parse(
         raise UsageError(f"room {room!r} or seed {seed!r} is not a whole number")
     slots = parse_slots(found, room)
     record = Record.from_tensors(tensors, set(slots.values()), room)
-    files = parse_files(tensors, slots)
+    former = [label_codes.from_json(name) for name in found.get("former_names", [])]
+    files = KnownFiles.from_tensors(tensors, slots, former)
     names = parse_names(found["features"], layout)
     if parameters["encoder"] is None:
         if module is None:

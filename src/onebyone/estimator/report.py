@@ -16,11 +16,19 @@ from onebyone.estimator import calibration
 from onebyone.estimator.building import State
 from onebyone.estimator.calibration import Source
 from onebyone.estimator.labels import Label, to_json
+from onebyone.estimator.record import keeps_left_out
+from onebyone.methods.hybrid import Hybrid
+from onebyone.methods.patch_lda import PatchLDA
+from onebyone.text import escaped
 
 BINS = 10  # of the confidence, for the calibration error
 PAIRS = 10  # most confused pairs that are listed
 ENOUGH = 12.0  # predictions of two classes from which these can be said to be alike
 APART = 0.75  # share of two classes told apart, below which the upper end of the interval must be
+LIMITS: dict[Source, str] = {  # what a report does not say
+    "left out by the statistics": "without the network, which has predicted too few samples before it learnt them",
+    "predicted before learnt": "the accuracy on all classes is another one if they arrived one by one",
+}
 NORMAL = 1.959964  # of a normal distribution, 95 % is within this many standard deviations
 
 
@@ -54,9 +62,15 @@ class Alike:
 
 @dataclass(frozen=True)
 class Report:
-    """How good a classifier is, from predictions of samples that it had not learnt, or as if it had not.
+    """The estimated accuracy of a classifier, which ``OnlineClassifier.report`` returns.
 
-    ``print(report)`` shows a table, ``report.plot("report.png")`` a picture, ``report.to_dict()`` gives plain values.
+    It is computed from predictions of samples that were left out (methods that keep statistics) or not learnt yet
+    (networks). If classes arrive one at a time, a network predicts each sample while it does not know the later
+    classes. The accuracy on all classes is then different from the reported one. Until ``hybrid`` has predicted 20
+    samples, its report is that of its statistics.
+
+    ``print(report)`` prints a table, ``report.plot("report.png")`` draws a figure, and ``report.to_dict()`` returns
+    plain values.
     """
 
     accuracy: float  # share of right predictions
@@ -64,7 +78,7 @@ class Report:
     confidence: float  # mean probability of the predicted class
     calibration_error: float  # mean difference between confidence and accuracy, in 10 bins of the confidence
     samples: int  # number of predictions
-    source: Source  # "left out", or "predicted before learnt"
+    source: Source  # "left out", "left out by the statistics" (of ``hybrid``), or "predicted before learnt"
     classes: tuple[ClassReport, ...]  # in the order of ``classes_``; classes without a prediction are left out
     confusions: tuple[Confusion, ...]  # the most frequent first
     alike: tuple[Alike, ...]  # classes that are told apart no better than by chance
@@ -79,25 +93,31 @@ class Report:
             f"from               {self.samples} samples, {self.source}",
             "",
         ]
-        width = max(len(str(each.label)) for each in self.classes)
+        if self.source in LIMITS:
+            lines[-1:] = [f"                   ({LIMITS[self.source]})", ""]
+        width = max(len(shown(each.label)) for each in self.classes)
         width = max(width, len("class"))
         lines.append(f"{'class':<{width}}  samples  accuracy  95 % interval")
         for each in self.classes:
             low, high = each.interval
             lines.append(
-                f"{each.label!s:<{width}}  {each.samples:>7}  {100 * each.accuracy:>6.1f} %  "
+                f"{shown(each.label):<{width}}  {each.samples:>7}  {100 * each.accuracy:>6.1f} %  "
                 f"{100 * low:.1f} to {100 * high:.1f}"
             )
         if self.confusions:
             lines += ["", "most often confused"]
-            lines += [f"{each.label} taken for {each.predicted}: {each.samples}" for each in self.confusions]
+            lines += [
+                f"{shown(each.label)} taken for {shown(each.predicted)}: {each.samples}" for each in self.confusions
+            ]
         if self.alike:
             lines += ["", "told apart no better than by chance"]
-            lines += [f"{each.label} and {each.other}: {100 * each.accuracy:.0f} %" for each in self.alike]
+            lines += [
+                f"{shown(each.label)} and {shown(each.other)}: {100 * each.accuracy:.0f} %" for each in self.alike
+            ]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as values that JSON has.
+        """Convert the report to values that can be written as JSON.
 
         Returns
         -------
@@ -155,16 +175,21 @@ class Report:
         figure.savefig(path)
 
 
+def shown(label: Label) -> str:
+    return escaped(str(label))
+
+
 def report(state: State, prior: Any) -> Report:
     """The report of a state, with predictions that use this prior."""
+    check_weights(state)
     (scores, y, _), source = calibration.evidence(state)
     if not len(y):
-        raise UsageError("there is nothing to report yet; learn more samples of classes that are known already")
+        raise nothing_yet(state)
     temperature = calibration.temperature(state)
     wide = scores.new_full((len(y), state.learner.spec.num_classes), -math.inf)
     wide[:, : scores.shape[1]] = scores
     decision = calibration.decision(state, wide.double(), prior)
-    confidence, predicted = state.learner.probabilities(decision / temperature).max(1)
+    confidence, predicted = calibration.probabilities(state)(decision / temperature).max(1)
     right = predicted == y
     bins = binned(confidence, right)
     return Report(
@@ -179,6 +204,33 @@ def report(state: State, prior: Any) -> Report:
         alike=tuple(alike(state, scores, y)),
         bins=tuple(bins),
     )
+
+
+def nothing_yet(state: State) -> UsageError:
+    """The error to raise while there is no prediction."""
+    learner, more = state.learner, "learn more samples of classes that are known already"
+    interval = 1 if keeps_left_out(learner) else learner.answer_interval(1)
+    if interval > 1:
+        return UsageError(
+            f"there is nothing to report yet, because {state.method} predicts samples before it learns them only about "
+            f"once in {interval} steps of one sample (larger steps: more often), and has made {int(learner.steps)} "
+            f"steps; {more}"
+        )
+    return UsageError(f"there is nothing to report yet; {more}")
+
+
+def check_weights(state: State) -> None:
+    """Raise an error if statistics have samples, but of so little weight that none of them can be left out."""
+    learner = state.learner
+    if isinstance(learner, Hybrid) and not calibration.uses_record(state):
+        learner = learner.statistics
+    if isinstance(learner, PatchLDA) and int(learner.counts.max()) > 1:
+        heaviest = float(learner.moments.weights.max())
+        if heaviest < 2:
+            raise UsageError(
+                f"there is nothing to report, because no class has a total sample_weight of 2 or more (the largest is "
+                f"{heaviest:.3g}); a weight of 1 counts as one sample, so give weights whose mean is about 1"
+            )
 
 
 def per_class(state: State, y: Tensor, right: Tensor) -> list[ClassReport]:

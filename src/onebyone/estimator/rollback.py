@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from onebyone.memory import Memory
 from onebyone.methods.registry import AnyLearner
@@ -14,14 +14,24 @@ from onebyone.nets import Adapted
 
 def changeable(learner: AnyLearner) -> dict[str, Tensor]:
     """The tensors of a state that a step may change, except the rows of memories, which have a journal."""
-    fixed = set()
-    for prefix, part in learner.named_modules():
-        if isinstance(part, Memory):
-            fixed |= {f"{prefix}.{name}" for name in part.fields}
-        elif isinstance(part, Adapted) and part.frozen:
-            tensors = part.state_dict() if part.fixed else dict(part.named_parameters())
-            fixed |= {f"{prefix}.{name}" for name in tensors}
-    return {name: tensor for name, tensor in learner.state_dict().items() if name not in fixed}
+    found: dict[str, Tensor] = {}
+    _collect(learner, "", found)
+    return found
+
+
+def _collect(module: nn.Module, prefix: str, found: dict[str, Tensor]) -> None:
+    if isinstance(module, Adapted) and module.fixed:
+        return  # without visiting its layers, which takes longer than learning a sample
+    module._save_to_state_dict(found, prefix, keep_vars=False)
+    for name, part in module.named_children():
+        _collect(part, f"{prefix}{name}.", found)
+    unchanged: Iterable[str] = ()
+    if isinstance(module, Memory):
+        unchanged = module.fields
+    elif isinstance(module, Adapted) and module.frozen:
+        unchanged = dict(module.named_parameters())
+    for name in unchanged:
+        found.pop(prefix + name, None)
 
 
 @contextmanager

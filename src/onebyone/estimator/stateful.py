@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from onebyone.errors import UsageError
 from onebyone.estimator import autosave, persistence
 from onebyone.estimator.autosave import Autosave
 from onebyone.estimator.building import State
@@ -22,6 +23,7 @@ from onebyone.estimator.export import export
 from onebyone.estimator.locking import synchronized
 from onebyone.estimator.priors import check_prior
 from onebyone.estimator.rollback import changeable, restored_on_error
+from onebyone.files import given_path
 
 NOT_COPIED = ("_lock", "_autosaver")  # attributes that belong to one object
 
@@ -91,7 +93,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If the file cannot be written, or if labels have a type that JSON cannot represent. It is a ValueError.
         """
-        persistence.write(Path(path), self._fitted(), self.get_params(deep=False))
+        persistence.write(given_path(path), self._fitted(), self.get_params(deep=False))
 
     @classmethod
     def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
@@ -117,8 +119,13 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If the file does not exist, is damaged, or is not a saved classifier. It is a ValueError.
         """
-        path = Path(path)
+        path = given_path(path)
         file = path / autosave.FILE if path.is_dir() else path
+        if path.is_dir() and not file.exists():
+            raise UsageError(
+                f"{path} is a folder without {autosave.FILE}; give a saved file or an autosave folder (for a state "
+                "folder of a server, download the file with GET /v1/model, or use onebyone info, predict and merge)"
+            )
         version = autosave.version_of(file)  # before reading, so that a file written meanwhile is not overwritten
         with learning():
             state, parameters = persistence.read(file, cls._get_param_names(), encoder, device)
@@ -174,7 +181,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         state = self._fitted()
         check_prior(self.prior, self.unknown_rate)
-        export(Path(path), state, self.prior, float(self.unknown_rate))
+        export(given_path(path), state, self.prior, float(self.unknown_rate))
 
     @property
     @synchronized
@@ -208,7 +215,8 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         copied = {name: value for name, value in super().__getstate__().items() if name not in NOT_COPIED}
         if self._state is not None:
-            copied["_state"] = replace(self._state, learner=deepcopy(self._state.learner))
+            state = self._state
+            copied["_state"] = replace(state, learner=deepcopy(state.learner), files=state.files.copy())
         return copied
 
     def __setstate__(self, state: dict[str, Any]) -> None:

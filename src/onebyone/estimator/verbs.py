@@ -17,8 +17,10 @@ from onebyone.estimator.answers import AnsweringClassifier
 from onebyone.estimator.building import State, check_settings, learner_parameters
 from onebyone.estimator.calls import learning
 from onebyone.estimator.inputs import check_batch, is_image, read_samples
+from onebyone.estimator.known_files import Taught, sample_keys
 from onebyone.estimator.labels import Label, as_labels
 from onebyone.estimator.locking import lock_of, synchronized
+from onebyone.estimator.priors import renamed_prior
 from onebyone.methods import grown
 from onebyone.methods.learner import Learner
 from onebyone.methods.registry import AnyLearner
@@ -29,7 +31,7 @@ class ChangingClassifier(AnsweringClassifier):
     """The part of :class:`OnlineClassifier` that merges, forgets and renames."""
 
     def merge(self, other: Self) -> Self:
-        """Learn what another classifier has learnt, as if this one had been given its samples too.
+        """Merge another classifier into this one, as if this one had learnt the samples of both.
 
         This works for methods that keep statistics, such as ``patch-lda``. The order of merges does not matter. Classes
         with the same label become one class. Both classifiers must have the same parameters, and samples of the same
@@ -64,28 +66,32 @@ class ChangingClassifier(AnsweringClassifier):
     def _merged(self, theirs: State) -> State:
         parameters = self.get_params(deep=False)
         if self._state is None:
-            check_same(learner_parameters(parameters), theirs.parameters)
-            return theirs
+            own = learner_parameters(parameters)
+            check_same(own, theirs.parameters)
+            return replace(theirs, parameters=own)  # the device may be another one
         mine = copied(self._state)
         if type(mine.learner).merge is Learner.merge:
             mine.learner.merge(theirs.learner)  # raises: such learners cannot merge, whatever the parameters are
         check_mergeable(mine, theirs)
-        as_labels(list(theirs.slots), mine.labels)  # raises if the types differ
+        as_labels(list(theirs.slots), mine.labels, "the result")  # raises if the types differ
         mine = mine.with_labels(theirs.slots)
         theirs = in_slots_of(mine, theirs)
         mine.learner.merge(theirs.learner)
-        return replace(mine, files=mine.files | theirs.files)
+        return replace(mine, files=mine.files.united(theirs.files))
 
     @synchronized
     def forget(self, X: Any, y: Any) -> Self:
         """Forget samples that were learnt.
 
         With methods that keep statistics, scores and predicted classes are then as if these samples had never been
-        learnt. Probabilities may differ a little, because forgotten samples among those kept for calibration are not
-        replaced. Networks remove the samples from their memory and counts, but the effect of the samples on the weights
-        stays. To remove it, train a new classifier without them. If all samples of a class are forgotten, the class
-        stays in ``classes_`` with the probability 0, until ``forget_class``. The samples are assumed to have been
-        learnt with weight 1.
+        learnt. Probabilities may differ a little, because a few samples are kept for calibration, and those that are
+        forgotten are not replaced. Networks remove the samples from their memory and counts, but the effect of the
+        samples on the weights stays. To remove it, train a new classifier without them. The samples are assumed to have
+        been learnt with weight 1. If all samples of a class are forgotten, the class stays in ``classes_`` with the
+        probability 0. Use ``forget_class`` to remove it.
+
+        Images that were learnt from files by ``onebyone learn`` can be learnt from these files again. They are
+        recognised by their pixels, so give their paths, or the pixels as they were learnt.
 
         Parameters
         ----------
@@ -119,11 +125,12 @@ class ChangingClassifier(AnsweringClassifier):
         with learning():
             state = copied(state)
             learner, slots = state.learner, torch.tensor(known, device=state.learner.device)
-            start = 0
+            start, keys = 0, list[int]()
             for part in x.chunks():
                 learner.forget(part.to(learner.device), slots[start : start + len(part)])
                 start += len(part)
-            self._replace(state)
+                keys += sample_keys(part) if state.files.entries else ()
+            self._replace(replace(state, files=state.files.without(map(Taught, labels, keys))))
         return self
 
     @synchronized
@@ -158,7 +165,7 @@ class ChangingClassifier(AnsweringClassifier):
             state = copied(state)
             state.learner.forget_class(slot)
             slots = {each: own for each, own in state.slots.items() if own != slot}
-            files = frozenset(file for file in state.files if file[1] != label)
+            files = state.files.without_class(label)
             self._replace(replace(state, slots=slots, record=state.record.without(slot), files=files))
         return self
 
@@ -168,7 +175,7 @@ class ChangingClassifier(AnsweringClassifier):
 
         All labels are replaced at the same time, so ``{"a": "b", "b": "a"}`` exchanges two labels. When classes become
         one, statistics are as if all samples had been learnt with the new label. Networks relabel the samples in their
-        memory and learn the rest by replay.
+        memory and learn the rest by replay. If ``prior`` is a dictionary, its labels are renamed too.
 
         Parameters
         ----------
@@ -190,22 +197,26 @@ class ChangingClassifier(AnsweringClassifier):
         state = self._fitted()
         if not isinstance(names, Mapping):
             raise UsageError(f"names is a {type(names).__name__}; give a dictionary {{old label: new label}}")
-        old = as_labels(list(names), state.labels) if names else []
-        new = as_labels(list(names.values())) if names else []
+        old = as_labels(list(names), state.labels, "names") if names else []
+        new = as_labels(list(names.values()), name="names") if names else []
         for label in old:
             slot_of(state, label)
         if len(set(new)) < len(new):
             raise UsageError(f"two labels get the same new label in {dict(names)!r}; unite classes in separate calls")
         renamed = dict(zip(old, new, strict=True))
-        as_labels([renamed.get(label, label) for label in state.slots])  # raises if the types differ
+        as_labels([renamed.get(label, label) for label in state.slots], name="the result")  # raises if the types differ
         with learning():
             state = copied(state)
             for before, after in renamed.items():
                 if after in state.slots and after not in renamed:
                     state = united(state, before, after)
             slots = {renamed.get(label, label): slot for label, slot in state.slots.items()}
-            files = frozenset((key, renamed.get(label, label)) for key, label in state.files)
-            self._replace(replace(state, slots=slots, files=files))
+            before, self.prior = self.prior, renamed_prior(self.prior, renamed)
+            try:
+                self._replace(replace(state, slots=slots, files=state.files.renamed(renamed)))
+            except BaseException:
+                self.prior = before
+                raise
         return self
 
     def _replace(self, state: State) -> None:

@@ -1,0 +1,126 @@
+"""The image files that a classifier has learnt: none is learnt twice, and forgotten ones can be learnt again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onebyone.errors import UsageError
+from onebyone.estimator.labels import Label
+from onebyone.memory.sample import as_words, keys
+
+TENSORS = ("files.keys", "files.slots", "files.samples", "files.names")  # in a saved classifier
+TYPES = (torch.int64, torch.int32, torch.int64, torch.int32)
+OWN_NAME = -1  # instead of the number of a former name: the file was found under the label that its class has now
+
+
+class Taught(NamedTuple):
+    """What a file was learnt as."""
+
+    label: Label  # of its class now
+    sample: int  # key of its pixels, as ``forget`` gets them; 0 in files of earlier versions, which did not store it
+
+
+@dataclass(frozen=True)
+class KnownFiles:
+    """The learnt files, by the key of their contents and a name of their class.
+
+    A file has one entry for each name that its class has had: it may still be in a folder of an old name.
+    """
+
+    entries: dict[tuple[int, Label], Taught] = field(default_factory=dict)
+
+    def add(self, keys: Sequence[int], labels: Sequence[Label], images: Tensor) -> None:
+        """Add files of these contents and labels, decoded as ``images`` [n, channels, height, width].
+
+        All other methods return new objects. This one is called for each batch, and there may be a million entries.
+        """
+        for key, label, sample in zip(keys, labels, sample_keys(images), strict=True):
+            self.entries[key, label] = Taught(label, sample)
+
+    def copy(self) -> KnownFiles:
+        return KnownFiles(self.entries.copy())
+
+    def without(self, samples: Iterable[Taught]) -> KnownFiles:
+        """Without one file for each of these samples, if it was learnt from a file."""
+        contents = dict[Taught, set[int]]()
+        for (key, _), taught in self.entries.items():
+            contents.setdefault(taught, set()).add(key)
+        forgotten = {(contents[sample].pop(), sample) for sample in samples if contents.get(sample)}
+        kept = {file: taught for file, taught in self.entries.items() if (file[0], taught) not in forgotten}
+        return KnownFiles(kept)
+
+    def without_class(self, label: Label) -> KnownFiles:
+        return KnownFiles({file: taught for file, taught in self.entries.items() if taught.label != label})
+
+    def renamed(self, names: Mapping[Label, Label]) -> KnownFiles:
+        """With new labels. The files are known by their old names too."""
+        now = {
+            file: taught._replace(label=names.get(taught.label, taught.label)) for file, taught in self.entries.items()
+        }
+        return KnownFiles(now | {(key, taught.label): taught for (key, _), taught in now.items()})
+
+    def united(self, other: KnownFiles) -> KnownFiles:
+        return KnownFiles({**self.entries, **other.entries})
+
+    @property
+    def learnt(self) -> set[tuple[int, Label]]:
+        """The keys of the contents, with the labels that the classes have now."""
+        return {(key, taught.label) for (key, _), taught in self.entries.items()}
+
+    @property
+    def former_names(self) -> list[Label]:
+        """The names of classes that files were found under, if their classes have other labels now."""
+        return list(dict.fromkeys(name for (_, name), taught in self.entries.items() if name != taught.label))
+
+    def tensors(self, slots: Mapping[Label, int]) -> dict[str, Tensor]:
+        """The tensors for a file of the classifier: 24 bytes per entry. Nothing if there are none."""
+        if not self.entries:
+            return {}
+        former = {name: number for number, name in enumerate(self.former_names)}
+        files = self.entries.items()
+        columns = (
+            [key for (key, _), _ in files],
+            [slots[taught.label] for taught in self.entries.values()],
+            [taught.sample for taught in self.entries.values()],
+            [OWN_NAME if name == taught.label else former[name] for (_, name), taught in files],
+        )
+        order = torch.from_numpy(np.lexsort(columns[::-1]))  # so that equal sets of files have equal bytes
+        return {
+            name: torch.tensor(column, dtype=kind)[order]
+            for name, column, kind in zip(TENSORS, columns, TYPES, strict=True)
+        }
+
+    @classmethod
+    def from_tensors(
+        cls, tensors: dict[str, Tensor], slots: Mapping[Label, int], former_names: Sequence[Label]
+    ) -> KnownFiles:
+        """The files in the tensors of a saved classifier, which are removed from them. Old ones have two of them."""
+        contents = tensors.pop(TENSORS[0], torch.zeros(0, dtype=TYPES[0]))
+        found = tensors.pop(TENSORS[1], torch.zeros(0, dtype=TYPES[1]))
+        samples = tensors.pop(TENSORS[2], torch.zeros_like(contents))
+        names = tensors.pop(TENSORS[3], torch.full_like(found, OWN_NAME))
+        columns = (contents, found, samples, names)
+        label_of = {slot: label for label, slot in slots.items()}
+        alike = all(column.dtype == kind and column.dim() == 1 for column, kind in zip(columns, TYPES, strict=True))
+        if not alike or len({len(column) for column in columns}) > 1 or not set(found.tolist()) <= label_of.keys():
+            raise UsageError("its list of files that were learnt does not match its labels")
+        if not set(names.tolist()) <= set(range(OWN_NAME, len(former_names))):
+            raise UsageError("its list of files that were learnt has a name that is missing")
+        entries = {}
+        for key, slot, sample, name in zip(*(column.tolist() for column in columns), strict=True):
+            label = label_of[slot]
+            entries[key, label if name == OWN_NAME else former_names[name]] = Taught(label, sample)
+        return cls(entries)
+
+
+def sample_keys(images: Tensor) -> list[int]:
+    """A number of 64 bits for each of the images [n, channels, height, width] of bytes, which depends on its pixels."""
+    # Channels last, as decoded images are in memory, so that these are not copied.
+    found: list[int] = keys(as_words(images.movedim(1, -1).flatten(1))).tolist()
+    return found
