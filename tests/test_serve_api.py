@@ -1,5 +1,6 @@
 """The HTTP API, over a socket: every endpoint, every limit, and who may ask."""
 
+import errno
 import json
 import socket
 import time
@@ -14,6 +15,7 @@ import pytest
 from onebyone import OnlineClassifier
 from onebyone.client import Client, ServerError
 from onebyone.serve import batching
+from onebyone.serve.openapi import ERRORS
 from onebyone.serve.server import is_loopback, read_token, serve
 from onebyone.serve.service import Service
 from serving import FEW, SMALL, ask, ask_json, form, pictures, running, vectors
@@ -34,6 +36,28 @@ def vector_server(tmp_path: Path) -> Iterator[Client]:
     with running(Service(tmp_path / "state")) as client:
         client.learn(X[:100], Y[:100])
         yield client
+
+
+def test_a_download_on_a_full_disk_is_answered_as_described(
+    vector_server: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        status, _, body = ask(vector_server, "GET", "/v1/model")
+    assert status == 507
+    assert json.loads(body) == {"error": "nothing was changed, because the disk is full; free some space and try again"}
+    assert ask(vector_server, "GET", "/v1/model")[0] == 200
+
+
+def test_one_label_and_several_are_refused_together(vector_server: Client) -> None:
+    before = vector_server.classes()
+    status, answer = ask_json(vector_server, "/v1/learn", {"vectors": [[1] * 4], "labels": ["low"], "label": "high"})
+    assert status == 422
+    assert "send label for all samples, or labels, one per sample" in answer["error"]
+    assert vector_server.classes() == before
 
 
 def test_teach_ask_and_change_by_vectors(vector_server: Client, tmp_path: Path) -> None:
@@ -102,6 +126,9 @@ def test_what_was_just_taught_is_known(tmp_path: Path, monkeypatch: pytest.Monke
         assert ask_json(client, "/v1/predict", {"vectors": [[1.0]]})[0] == 409
         assert ask_json(client, "/v1/learn", {"vectors": [[1.0]], "label": "one"})[0] == 200
         assert ask_json(client, "/v1/predict", {"vectors": [[1.0]]})[0] == 200
+        status, _, body = ask(client, "GET", "/v1/report")
+        assert status == 409
+        assert b"there is nothing to report yet; learn more samples" in body
 
 
 @pytest.mark.parametrize("path", ["/v1/nothing", "/v1/../settings.json", "/..%2f..%2fetc/passwd", "/page/app.js", "//"])
@@ -195,6 +222,10 @@ def test_the_description_is_what_the_server_does(api: Client) -> None:
             assert ask(api, verb.upper(), path)[0] not in (404, 405), path
             assert about["summary"]
             assert "200" in about["responses"]
+    described = {
+        status for verbs in found["paths"].values() for about in verbs.values() for status in about["responses"]
+    }
+    assert described == {"200", *map(str, ERRORS)}
 
 
 @pytest.mark.parametrize("content", ["", "short", "with spaces in the middle", "ünïcödé-ünïcödé-ünïcödé"])
@@ -252,3 +283,16 @@ def test_an_upload_never_builds_another_encoder(vector_server: Client, tmp_path:
     numbers.save(tmp_path / "model")
     with pytest.raises(ServerError, match="labels that are no text"):
         vector_server.merge(tmp_path / "model")
+
+
+def test_a_classifier_of_bytes_learns_nothing_else(tmp_path: Path) -> None:
+    """Only a merge gives a server such a classifier. Numbers that are no bytes would become other ones."""
+    OnlineClassifier(memory="3MB").partial_fit(np.array([[0, 9], [255, 7]], np.uint8), ["a", "b"]).save(
+        tmp_path / "model"
+    )
+    with running(Service(tmp_path / "state")) as client:
+        client.merge(tmp_path / "model")
+        for vector in ([256.0, 0.0], [-1.0, 0.0], [0.5, 0.0]):
+            with pytest.raises(ServerError, match="numbers from 0 to 255"):
+                client.learn([vector], ["a"])
+        assert client.learn([[255.0, 0.0]], ["b"])["counts"] == {"a": 1, "b": 2}

@@ -101,26 +101,55 @@ def test_a_replay_gives_the_same_bits(tmp_path_factory: pytest.TempPathFactory, 
     third.close()
 
 
-def test_undo_is_exact_also_for_the_first_class_and_after_a_restart(tmp_path: Path) -> None:
-    service = Service(tmp_path / "state")
-    empty = state(service.model)
-    learn(service, X[:1], Y[:1])
-    service.submit(Operation("undo")).result(60)
-    assert service.model.state is None
-    assert state(service.model) == empty
-    learn(service, X[:40], Y[:40])
-    before = service.model.counts()
-    moments = service.model.classifier._state.learner.moments.state_dict()  # type: ignore[union-attr, operator]
-    moments = {name: tensor.clone() for name, tensor in moments.items()}
-    learn(service, X[40:60], ["new"] * 20)
+def test_a_change_that_nobody_waits_for_is_made_and_others_go_on(tmp_path: Path) -> None:
+    """The server cancels its requests when it stops; a change cannot be taken back then."""
+    service = Service(tmp_path / "state", "never")
+    release = threading.Event()
+    service.submit(lambda model: release.wait(60))
+    abandoned = service.submit(Operation("learn", tuple(Y[:4]), X[:4]))
+    after = service.submit(Operation("learn", tuple(Y[4:8]), X[4:8]))
+    assert not abandoned.cancel()
+    release.set()
+    assert after.result(60)["samples"] == 8
     service.close()
-    service = Service(tmp_path / "state")
-    assert service.submit(Operation("undo")).result(60)["labels"] == ["new"]
-    assert service.model.counts() == before
-    after = service.model.classifier._state.learner.moments.state_dict()  # type: ignore[union-attr, operator]
-    for name, tensor in after.items():
-        np.testing.assert_allclose(tensor, moments[name], rtol=1e-9, atol=1e-9)
+
+
+def test_a_server_goes_on_learning_after_its_first_classifier_was_merged(tmp_path: Path) -> None:
+    OnlineClassifier(memory="3MB").partial_fit(X[:20], Y[:20]).save(tmp_path / "model")
+    service = Service(tmp_path / "state", "never")
+    service.submit(Operation("merge", content=(tmp_path / "model").read_bytes())).result(60)
+    assert learn(service, X[20:40], Y[20:40])["samples"] == 40
     service.close()
+
+
+def test_a_full_disk_at_a_restart_loses_no_merge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    OnlineClassifier(memory="3MB").partial_fit(X[:20], Y[:20]).save(tmp_path / "model")
+    service = Service(tmp_path / "state", "never")
+    service.submit(Operation("merge", content=(tmp_path / "model").read_bytes())).result(60)
+    expected = state(service.model)
+
+    def full(path: Path, content: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", full)
+        with pytest.raises(CannotStore, match="the disk is full"):
+            again(service, tmp_path / "again")
+        with pytest.raises(CannotStore, match="the disk is full"):
+            service.submit(Operation("merge", content=(tmp_path / "model").read_bytes())).result(60)
+    other = Service(tmp_path / "again")
+    assert state(other.model) == expected
+    other.close()
+    service.close()
+
+
+def test_files_that_a_killed_process_was_writing_are_removed(tmp_path: Path) -> None:
+    Service(tmp_path / "state").close()
+    names = {path.name for path in (tmp_path / "state").iterdir()}
+    for name in (".journal-7.1234abcd", ".snapshot-7.safetensors.1234abcd", ".download.safetensors.1234abcd"):
+        (tmp_path / "state" / name).touch()
+    Service(tmp_path / "state").close()
+    assert {path.name for path in (tmp_path / "state").iterdir()} == names
 
 
 def test_answers_do_not_wait_for_a_change(tmp_path: Path) -> None:
@@ -194,6 +223,21 @@ def test_an_answer_is_freed_when_the_next_one_is_there(tmp_path: Path) -> None:
     finally:
         gc.enable()
     service.close()
+
+
+def test_files_of_other_programs_in_the_state_folder_stay(tmp_path: Path) -> None:
+    """Before, hidden files with a dot in their names were removed as temporary ones."""
+    foreign = (".profile.bak", ".notes.deadbeef", ".env.local", "photo.jpg")
+    for name in foreign:
+        (tmp_path / name).write_text("mine")
+    (tmp_path / ".config.d").mkdir()
+    service = Service(tmp_path)
+    learn(service, X[:2], Y[:2])
+    (tmp_path / "snapshot-of-the-shop.jpg").write_text("mine")
+    service.close()
+    Service(tmp_path).close()
+    assert (tmp_path / ".config.d").is_dir()
+    assert {(tmp_path / name).read_text() for name in (*foreign, "snapshot-of-the-shop.jpg")} == {"mine"}
 
 
 def test_a_full_disk_loses_nothing_and_answers_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,10 @@ from onebyone.errors import UsageError
 
 
 class ServerError(UsageError):
-    """What the server answered instead of a result. ``status`` is the code of HTTP, or 0 if there is no server."""
+    """The server refused a request, or does not answer.
+
+    ``status`` is the HTTP status of the response, or 0 if there was no response.
+    """
 
     def __init__(self, status: int, sentence: str) -> None:
         super().__init__(sentence)
@@ -30,9 +33,11 @@ class ServerError(UsageError):
 
 
 class Client:
-    """Teaches and asks a server.
+    """A client of ``onebyone serve``, which needs only the standard library.
 
-    Samples are image files (paths), encoded images (bytes), or vectors (lists of numbers or arrays).
+    Samples are image files (paths), encoded images (bytes), or vectors (lists of numbers or arrays). Predictions take
+    into account everything that this client has changed before. Every method raises a :class:`ServerError` if the
+    server refuses the request or does not answer.
 
     Parameters
     ----------
@@ -50,44 +55,152 @@ class Client:
         self._after = 0  # last operation of this client, which its predictions take into account
 
     def learn(self, samples: Iterable[Any], labels: Sequence[str]) -> dict[str, Any]:
-        """Learn samples. When this returns, they survive a crash of the server."""
+        """Learn samples. When this returns, they are safe even if the server is killed.
+
+        Parameters
+        ----------
+        samples
+            Image files, encoded images or vectors.
+        labels
+            Their labels, one per sample.
+
+        Returns
+        -------
+        dict
+            The response of the server, with ``sequence``, the number of this change.
+        """
         return self._changed("learn", *encoded(samples, labels))
 
     def predict(self, samples: Iterable[Any]) -> list[dict[str, Any]]:
-        """For each sample ``label`` (None if it is like nothing learnt), ``unknown`` and ``probabilities``."""
+        """Predict the class of each sample.
+
+        Parameters
+        ----------
+        samples
+            Image files, encoded images or vectors.
+
+        Returns
+        -------
+        list of dict
+            For each sample: ``label`` (None if the sample is unlike anything learnt), ``unknown`` and
+            ``probabilities``.
+        """
         answer = json.loads(self._call(f"predict?after={self._after}", *encoded(samples)))
         found: list[dict[str, Any]] = answer["predictions"]
         return found
 
     def forget(self, samples: Iterable[Any], labels: Sequence[str]) -> dict[str, Any]:
+        """Forget samples that were learnt.
+
+        Parameters
+        ----------
+        samples
+            Image files, encoded images or vectors.
+        labels
+            Their labels, one per sample.
+
+        Returns
+        -------
+        dict
+            The response of the server, with ``sequence``, the number of this change.
+        """
         return self._changed("forget", *encoded(samples, labels))
 
     def undo(self) -> dict[str, Any]:
-        """Forget exactly the samples of the last call of ``learn``, by any client."""
+        """Forget the samples of the last call of ``learn``, by any client.
+
+        Returns
+        -------
+        dict
+            The response of the server, with ``sequence``, the number of this change.
+        """
         return self._changed("undo")
 
     def forget_class(self, label: str) -> dict[str, Any]:
+        """Remove a class.
+
+        Parameters
+        ----------
+        label
+            The class.
+
+        Returns
+        -------
+        dict
+            The response of the server, with ``sequence``, the number of this change.
+        """
         return self._changed("forget-class", *as_json({"label": label}))
 
     def rename(self, label: str, new_label: str) -> dict[str, Any]:
+        """Rename a class. If there is a class with the new label, the two become one class.
+
+        Parameters
+        ----------
+        label
+            The class.
+        new_label
+            Its new label.
+
+        Returns
+        -------
+        dict
+            The response of the server, with ``sequence``, the number of this change.
+        """
         return self._changed("rename", *as_json({"label": label, "new_label": new_label}))
 
     def classes(self) -> dict[str, int]:
-        """The number of samples of each class."""
+        """Count the samples of each class.
+
+        Returns
+        -------
+        dict of str to int
+            The number of samples by label.
+        """
         return {each["label"]: each["samples"] for each in self._json("classes")["classes"]}
 
     def report(self) -> dict[str, Any]:
+        """Estimate the accuracy without a test set, as ``OnlineClassifier.report`` does.
+
+        Returns
+        -------
+        dict
+            The attributes of the report by their names.
+        """
         return self._json("report")
 
     def download(self, path: str | Path) -> None:
-        """Write the classifier to a file, for ``OnlineClassifier.load``."""
+        """Write the classifier to a file, for ``OnlineClassifier.load``.
+
+        Parameters
+        ----------
+        path
+            The file to write.
+        """
         Path(path).write_bytes(self._call("model"))
 
     def merge(self, path: str | Path) -> dict[str, Any]:
-        """Add what a saved classifier has learnt."""
+        """Merge a saved classifier into that of the server. Both need the same parameters, and keep statistics.
+
+        Parameters
+        ----------
+        path
+            A file written by ``OnlineClassifier.save``, ``download`` or ``onebyone learn``.
+
+        Returns
+        -------
+        dict
+            The response of the server, with ``sequence``, the number of this change.
+        """
         return self._changed("merge", Path(path).read_bytes(), "application/octet-stream")
 
     def health(self) -> dict[str, Any]:
+        """Ask whether the server is running. This needs no token.
+
+        Returns
+        -------
+        dict
+            The response of the server.
+        """
         return self._json("health")
 
     def _changed(self, name: str, body: bytes = b"", kind: str = "application/json") -> dict[str, Any]:

@@ -48,14 +48,15 @@ class Answer:
         self._unseen = ~learner.observed[self._columns]
         with torch.no_grad():
             self._readout, self._typicality = learner.readout(), learner.typicality_readout()
-            self._temperature = calibration.temperature(state)
+            self._temperature, self._probabilities = calibration.temperature(state), calibration.probabilities(state)
             self._threshold = calibration.threshold(state, unknown_rate)
             shift = calibration.log_prior(state, prior)
             self._shift = None if shift is None else shift.to(learner.device)[self._columns]
+            self.report: dict[str, Any] | None = None
             try:
-                self.report: dict[str, Any] | None = report(state, prior).to_dict()
-            except UsageError:  # too few samples
-                self.report = None
+                self.report = report(state, prior).to_dict()
+            except UsageError as error:
+                self.why_no_report = str(error)
         for part in learner.modules():
             if isinstance(part, Learner):
                 part.drop_solution()  # it refers to the learner, so neither would be freed before garbage is collected
@@ -66,11 +67,11 @@ class Answer:
         learner = self._learner
         x = self.layout.channels_first(torch.tensor(samples)).to(learner.device)
         found, known = [], []
-        for part in x.split(learner.spec.chunk):
+        for part in x.split(learner.chunk):
             features = learner.features(part)
             scores = self._readout(features)[:, self._columns].masked_fill(self._unseen, -torch.inf).double()
             decision = scores / self._temperature
             decision = decision if self._shift is None else decision + self._shift
-            found.append(learner.probabilities(decision).cpu().numpy())
+            found.append(self._probabilities(decision).cpu().numpy())
             known.append((self._typicality(features, scores) >= self._threshold).cpu().numpy())
         return Predictions(self.labels, np.concatenate(found), ~np.concatenate(known), self.sequence)

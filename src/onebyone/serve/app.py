@@ -92,20 +92,19 @@ class Api:
     async def learn(self, request: Request) -> Response:
         samples, labels = await self.labelled(request)
         predicted: list[str | None] = [None] * len(labels)
+        known: list[str] = []
         with contextlib.suppress(Refused):  # nothing learnt yet, or too busy
             found = await self.batcher.predict(samples)
-            predicted = [found.labels[best] for best in found.probabilities.argmax(1)]
-        known = self.service.answer.labels if self.service.answer else []
+            predicted, known = [found.labels[best] for best in found.probabilities.argmax(1)], found.labels
         right = tuple(
-            None if guess is None or label not in known else guess == label
-            for guess, label in zip(predicted, labels, strict=True)
+            guess == label if label in known else None for guess, label in zip(predicted, labels, strict=True)
         )
         result = await self.change(Operation("learn", labels, samples, right))
         self.metrics.samples["learnt"] += len(labels)
         return JSONResponse(result | {"predicted": predicted})
 
     async def predict(self, request: Request) -> Response:
-        top = number(request, "top", 1000)
+        top = max(number(request, "top", 1000), 1)
         await self._wait_for(max(number(request, "after", 0), self._first()))
         async with self.body(request) as body:
             samples, _ = await self.in_thread(self.decoded, body, request.headers.get("content-type", ""))
@@ -160,8 +159,10 @@ class Api:
     async def report(self, request: Request) -> Response:
         await self._wait_for(self._first())
         answer = self.service.answer
-        if answer is None or answer.report is None:
-            raise Refused(409, "too little was learnt for a report; teach more samples")
+        if answer is None:
+            raise Refused(409, "nothing was learnt yet; teach something first")
+        if answer.report is None:
+            raise Refused(409, answer.why_no_report)
         return JSONResponse(answer.report | {"sequence": answer.sequence})
 
     async def samples(self, request: Request) -> Response:
@@ -247,7 +248,7 @@ def number(request: Request, name: str, default: int) -> int:
     text = request.query_params.get(name, str(default))
     if not text.isascii() or not text.isdigit() or len(text) > 15:
         raise Refused(422, f"{name} is {text[:50]!r}; it must be a whole number")
-    return max(int(text), 1) if name == "top" else int(text)
+    return int(text)
 
 
 def error_response(request: Request, error: Exception) -> Response:
@@ -312,6 +313,4 @@ def create_app(
     public = {*pages, "/openapi.json", "/v1/health"}
     guard = Middleware(Guard, token=token, public=public, hosts=hosts, metrics=api.metrics)
     handlers = dict.fromkeys((Refused, UsageError, HTTPException, Exception), error_response)
-    app = Starlette(routes=routes, middleware=[guard], exception_handlers=handlers, lifespan=lifespan)
-    app.state.api = api
-    return app
+    return Starlette(routes=routes, middleware=[guard], exception_handlers=handlers, lifespan=lifespan)

@@ -31,8 +31,7 @@ class Batcher:
         self.service = service
         self.waiting = 0  # samples
         self._queue: list[Waiting] = []
-        self._running = False
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._task: asyncio.Task[None] | None = None  # computes until nothing waits
         self._thread = ThreadPoolExecutor(1, "predictions")
         self.batches = 0
 
@@ -49,37 +48,31 @@ class Batcher:
         found: asyncio.Future[Predictions] = asyncio.get_running_loop().create_future()
         self._queue.append(Waiting(samples, found))
         self.waiting += len(samples)
-        if not self._running:
-            self._running = True
-            task = asyncio.create_task(self._run())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._run())
         return await found
 
     async def _run(self) -> None:
         """Compute until nothing waits. During a forward pass, the next requests gather."""
-        try:
-            while self._queue:
-                if len(self._queue) == 1:
-                    await asyncio.sleep(WINDOW)
-                batch: list[Waiting] = []
-                count = 0
-                while self._queue and (not batch or count + len(self._queue[0].samples) <= TOGETHER):
-                    batch.append(self._queue.pop(0))
-                    count += len(batch[-1].samples)
-                loop = asyncio.get_running_loop()
-                results = await loop.run_in_executor(self._thread, self._compute, [each.samples for each in batch])
-                self.waiting -= count
-                self.batches += 1
-                for each, result in zip(batch, results, strict=True):
-                    if each.found.done():  # the client has gone
-                        continue
-                    if isinstance(result, Predictions):
-                        each.found.set_result(result)
-                    else:
-                        each.found.set_exception(result)
-        finally:
-            self._running = False
+        while self._queue:
+            if len(self._queue) == 1:
+                await asyncio.sleep(WINDOW)
+            batch: list[Waiting] = []
+            count = 0
+            while self._queue and (not batch or count + len(self._queue[0].samples) <= TOGETHER):
+                batch.append(self._queue.pop(0))
+                count += len(batch[-1].samples)
+            loop = asyncio.get_running_loop()
+            results = await loop.run_in_executor(self._thread, self._compute, [each.samples for each in batch])
+            self.waiting -= count
+            self.batches += 1
+            for each, result in zip(batch, results, strict=True):
+                if each.found.done():  # the client has gone
+                    continue
+                if isinstance(result, Predictions):
+                    each.found.set_result(result)
+                else:
+                    each.found.set_exception(result)
 
     def _compute(self, parts: list[Array]) -> list[Predictions | Exception]:
         answer = self.service.answer

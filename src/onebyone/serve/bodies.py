@@ -133,7 +133,9 @@ def from_json(body: bytes) -> Content:
     found = json_object(body)
     images, vectors = listed(found, "images"), listed(found, "vectors")
     labels = listed(found, "labels")
-    if "label" in found and not labels:
+    if "label" in found and labels:
+        raise Refused(422, "the request has label and labels; send label for all samples, or labels, one per sample")
+    if "label" in found:
         labels = [found["label"]] * (len(images) + len(vectors))
     decoded = []
     for position, text in enumerate(images):
@@ -262,5 +264,9 @@ def samples_array(content: Content, shape: tuple[int, ...], dtype: str, fitted: 
         if fitted and array.shape[1:] != shape:
             kind = f"vectors of {shape[0]} numbers" if len(shape) == 1 else "images"
             raise Refused(409, f"a vector has {array.shape[1]} numbers, but this classifier learns {kind}")
-        return array.astype(dtype) if fitted else array
+        with np.errstate(invalid="ignore"):
+            kept = array.astype(dtype) if fitted else array
+        if not np.array_equal(kept, array):
+            raise Refused(422, "a vector has a number that is not a byte; this classifier learns numbers from 0 to 255")
+        return kept
     raise Refused(422, "the request has no samples; send images or vectors")

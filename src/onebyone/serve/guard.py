@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hmac
-import json
 import time
 from collections.abc import Collection
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from onebyone.serve.metrics import Metrics
@@ -71,7 +71,9 @@ class Guard:
             if refusal is None:
                 await self.app(scope, receive, sent)
             else:
-                await respond(sent, *refusal)
+                status, sentence = refusal
+                headers = {"www-authenticate": "Bearer"} if status == 401 else None
+                await JSONResponse({"error": sentence}, status, headers)(scope, receive, sent)
         finally:
             known = getattr(scope.get("route"), "path", "other") if refusal is None else "refused"
             self.metrics.finished(known, status, time.perf_counter() - started)
@@ -97,12 +99,3 @@ def host_name(host: str) -> str:
         return (urlsplit(f"//{host}").hostname or "").lower()
     except ValueError:
         return ""
-
-
-async def respond(send: Send, status: int, sentence: str) -> None:
-    body = json.dumps({"error": sentence}).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})

@@ -6,8 +6,8 @@ import os
 import struct
 import threading
 import zlib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -22,7 +22,13 @@ DELAY = 1.0  # seconds between a write and its flush, with the policy "second"
 
 
 class CannotStore(UsageError):
-    """An entry was not written, because the disk is full or failed."""
+    """Nothing was changed, because the disk is full or failed."""
+
+
+def cannot_store(error: OSError) -> CannotStore:
+    """The error to raise when a write failed."""
+    reason = "the disk is full" if error.errno in FULL else error.strerror or str(error)
+    return CannotStore(f"nothing was changed, because {reason}; free some space and try again")
 
 
 class Entry(NamedTuple):
@@ -148,8 +154,7 @@ class Journal:
                 self._write(content)
             except OSError as error:
                 self._cut()
-                reason = "the disk is full" if error.errno in FULL else error.strerror or str(error)
-                raise CannotStore(f"nothing was changed, because {reason}; free some space and try again") from error
+                raise cannot_store(error) from error
             self.size += len(content)
             self.sequence += len(payloads)
             return numbers
@@ -168,18 +173,21 @@ class Journal:
 
     def _cut(self) -> None:
         """Remove what was written of entries that failed. If that fails too, nothing more is accepted."""
-        try:
+        with self._refusing_more():
             os.ftruncate(self._file, self.size)
-        except OSError as error:
-            self._broken = f"{self.path} cannot be written ({error.strerror or error}); restart the server"
 
     def _flush_later(self) -> None:
-        with self._lock:
+        with self._lock, self._refusing_more():
             self._timer = None
-            try:
-                flush(self._file)
-            except OSError as error:
-                self._broken = f"{self.path} cannot be written ({error.strerror or error}); restart the server"
+            flush(self._file)
+
+    @contextmanager
+    def _refusing_more(self) -> Iterator[None]:
+        """Accept no more entries if the block fails."""
+        try:
+            yield
+        except OSError as error:
+            self._broken = f"{self.path} cannot be written ({error.strerror or error}); restart the server"
 
     def close(self) -> None:
         with self._lock:

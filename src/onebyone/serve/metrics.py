@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 BOUNDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)  # seconds
@@ -15,11 +15,11 @@ class Metrics:
         self.requests: Counter[tuple[str, int]] = Counter()
         self.samples: Counter[str] = Counter()
         self.buckets: Counter[tuple[str, float]] = Counter()
-        self.seconds: Counter[str] = Counter()
+        self.seconds: defaultdict[str, float] = defaultdict(float)
 
     def finished(self, route: str, status: int, seconds: float) -> None:
         self.requests[route, status] += 1
-        self.seconds[route] += seconds  # type: ignore[assignment]
+        self.seconds[route] += seconds
         for bound in BOUNDS:
             if seconds <= bound:
                 self.buckets[route, bound] += 1
@@ -37,7 +37,7 @@ class Metrics:
             total = sum(count for (own, _), count in self.requests.items() if own == route)
             lines += [f'{name}_bucket{{route="{route}",le="{each}"}} {self.buckets[route, each]}' for each in BOUNDS]
             lines.append(f'{name}_bucket{{route="{route}",le="+Inf"}} {total}')
-            lines.append(f'{name}_sum{{route="{route}"}} {float(self.seconds[route]):.6f}')
+            lines.append(f'{name}_sum{{route="{route}"}} {self.seconds[route]:.6f}')
             lines.append(f'{name}_count{{route="{route}"}} {total}')
         for gauge, description, value in gauges:
             lines += [f"# HELP {gauge} {description}", f"# TYPE {gauge} gauge", f"{gauge} {value:g}"]

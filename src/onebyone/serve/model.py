@@ -15,7 +15,7 @@ from onebyone.estimator import OnlineClassifier
 from onebyone.estimator.building import State, learner_parameters
 from onebyone.estimator.labels import Label
 from onebyone.estimator.persistence import open_file
-from onebyone.files import atomic_write
+from onebyone.serve.journal import CannotStore, cannot_store
 from onebyone.serve.operations import Operation
 from onebyone.serve.settings import Settings
 from onebyone.serve.teachings import Teaching, Teachings
@@ -72,6 +72,8 @@ class Model:
         ------
         UsageError
             If the operation is not possible in this state. Nothing is changed.
+        CannotStore
+            If the disk has no space for an uploaded file. Nothing is changed.
         """
         match operation.kind:
             case "learn":
@@ -100,8 +102,9 @@ class Model:
         return {"learnt": len(labels), "new_classes": list(introduced)}
 
     def _forget(self, samples: Array, labels: tuple[str, ...]) -> dict[str, Any]:
+        self.check_fitted()
         self._check(samples)
-        self.classifier.forget(samples, list(labels)) if self.state else self._nothing()
+        self.classifier.forget(samples, list(labels))
         self.teachings.forgotten(samples, labels)
         return {"forgotten": len(labels)}
 
@@ -116,22 +119,23 @@ class Model:
             for label in last.introduced:
                 if self.counts().get(label) == 0:
                     self.classifier.forget_class(label)
-        self.teachings.stack.pop()
         self.teachings.forgotten(last.samples, last.labels)
         return {"forgotten": len(last.labels), "labels": sorted(set(last.labels))}
 
     def _forget_class(self, label: str) -> dict[str, Any]:
+        self.check_fitted()
         counts = self.counts()
         if label in counts and counts[label] == sum(counts.values()):
             self._start_again()
         else:
-            self.classifier.forget_class(label) if self.state else self._nothing()
+            self.classifier.forget_class(label)
         self.teachings.class_forgotten(label)
         return {"forgotten_class": label, "forgotten": counts[label]}
 
     def _rename(self, names: Mapping[str, str]) -> None:
+        self.check_fitted()
         labels: dict[Label, Label] = dict(names.items())
-        self.classifier.rename(labels) if self.state else self._nothing()
+        self.classifier.rename(labels)
         self.teachings.renamed(names)
 
     def _merge(self, content: bytes) -> dict[str, Any]:
@@ -146,8 +150,10 @@ class Model:
         """The classifier in a file from a client. It is built only if its parameters are those of this server."""
         path = self.folder / UPLOAD
         try:
-            with atomic_write(path) as temporary:
-                temporary.write_bytes(content)
+            try:
+                path.write_bytes(content)
+            except OSError as error:
+                raise cannot_store(error) from error
             try:
                 description, _ = open_file(path)
                 own = learner_parameters(self.classifier.get_params(deep=False))
@@ -162,7 +168,9 @@ class Model:
                 raise UsageError(f"the file has other parameters; this server needs {values}")
             if axes == "first" or not all(isinstance(label, str) for label in labels):
                 raise UsageError("the file has labels that are no text, or images with channels first")
-            return OnlineClassifier.load(path, device="cpu")
+            return OnlineClassifier.load(path, device=self.classifier.device)
+        except CannotStore:
+            raise
         except UsageError as error:
             raise UsageError(str(error).replace(f"{path} cannot be loaded", "the file cannot be read")) from None
         finally:
@@ -175,11 +183,15 @@ class Model:
                 f"{self.shape} {self.dtype}"
             )
 
-    def _start_again(self) -> None:
-        self.classifier = OnlineClassifier(**self.settings.parameters())
+    def check_fitted(self) -> None:
+        """Raise an error if nothing was learnt."""
+        if self.state is None:
+            raise UsageError("nothing was learnt yet; teach something first")
 
-    def _nothing(self) -> None:
-        raise UsageError("nothing was learnt yet; teach something first")
+    def _start_again(self) -> None:
+        """Forget everything. The next sample may have another shape."""
+        self.classifier = OnlineClassifier(**self.settings.parameters())
+        self.teachings.stack, self.teachings.pictures = [], {}
 
     # Snapshots
 

@@ -44,19 +44,20 @@ def openapi(limits: Limits) -> dict[str, Any]:
     top = query("top", "How many of the most probable classes to list.")
     after = query("after", "Wait until answers take this operation into account.")
     pictures = query("pictures", "1: with the last samples of each class as pictures.")
-    change = [409, 413, 415, 422, 503, 507]
+    reading = [400, 408, 409, 413, 415, 422, 503]
+    change = [*reading, 507]
     paths = {
         "learn": post("Learn samples. New labels become new classes.", CHANGED, labelled, change),
-        "predict": post("Predict classes from the last solution.", PREDICTED, unlabelled, [409, 413, 415, 422, 503])
+        "predict": post("Predict classes from the last solution.", PREDICTED, unlabelled, reading)
         | {"parameters": [top, after]},
         "forget": post("Forget samples, exactly for statistics.", CHANGED, labelled, change),
         "undo": post("Forget exactly the samples of the last call of learn.", CHANGED, None, [409, 503, 507]),
         "forget-class": post("Forget a class.", CHANGED, one, change),
         "rename": post("Rename a class. With the name of another class, both become one.", CHANGED, two, change),
         "merge": post("Add what another saved classifier has learnt.", CHANGED, model, change),
-        "classes": get("The classes and their numbers of samples.", CLASSES) | {"parameters": [pictures]},
-        "report": get("Estimated accuracy, per class, and what is confused.", {"type": "object"}, [409]),
-        "samples": get("Built-in samples to try.", {"type": "object"}),
+        "classes": get("The classes and their numbers of samples.", CLASSES, [422, 503]) | {"parameters": [pictures]},
+        "report": get("Estimated accuracy, per class, and what is confused.", {"type": "object"}, [409, 503]),
+        "samples": get("Built-in samples to try.", {"type": "object"}, [503]),
         "model": get("The saved file, for OnlineClassifier.load.", None, [409, 503, 507]),
         "health": get("Whether the server answers. It needs no token.", schema({"status": TEXT, "version": TEXT})),
         "metrics": get("Counters and durations, for Prometheus.", None),
@@ -124,11 +125,10 @@ def query(name: str, description: str) -> dict[str, Any]:
 def get(summary: str, result: dict[str, Any] | None, errors: list[int] | None = None) -> dict[str, Any]:
     content = {"content": {"application/json": {"schema": result}}} if result else {}
     answers: dict[str, Any] = {"200": {"description": "Done."} | content}
-    for status in (401, *(errors or [])):
+    for status in sorted([401, 403, 421, *(errors or [])]):
         answers[str(status)] = {"description": ERRORS[status]}
     return {"summary": summary, "responses": answers}
 
 
 def post(summary: str, result: dict[str, Any], request: dict[str, Any] | None, errors: list[int]) -> dict[str, Any]:
-    found = get(summary, result, sorted([*errors, 403]))
-    return found | ({"requestBody": request} if request else {})
+    return get(summary, result, errors) | ({"requestBody": request} if request else {})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import queue
+import re
 import sys
 import threading
 import time
@@ -20,8 +21,9 @@ from onebyone.serve import journal
 from onebyone.serve.answers import Answer
 from onebyone.serve.journal import CannotStore, Entry, Fsync, Journal
 from onebyone.serve.model import Model
-from onebyone.serve.operations import Operation, decode
+from onebyone.serve.operations import Operation
 from onebyone.serve.settings import check_usable, settings_of
+from onebyone.serve.stored import journal_path, newest_journal, number_of, replay, snapshot_path
 
 T = TypeVar("T")
 log = logging.getLogger("onebyone.serve")
@@ -30,6 +32,8 @@ WAITING = 64  # operations that wait to be made
 GROUP = 16  # operations that are flushed together
 LOWER = 10  # priority of the thread that computes solutions
 LONGEST_REST = 1.0  # seconds between two solutions
+NAMES = r"journal-\d+|snapshot-\d+\.safetensors"
+OWN = re.compile(rf"{NAMES}|\.({NAMES}|settings\.json|download\.safetensors)\.[0-9a-f]{{8}}")  # and temporary ones
 SNAPSHOT_OPERATIONS = 2000
 SNAPSHOT_BYTES = 64_000_000  # of the journal
 
@@ -79,23 +83,21 @@ class Service:
         self._folder_lock = files.lock(folder)
         if self._folder_lock is None:
             raise UsageError(f"another process serves {folder}; stop that one, or choose another folder")
-        try:
-            self.settings = settings_of(folder, given)
-            self.model = Model(folder, self.settings)
-            self.dropped = 0  # bytes of an incomplete last entry
-            self._journal = self._recovered()
-        except BaseException:
-            self._folder_lock.release()
-            raise
-        self.sequence = self._journal.sequence
-        self.answer: Answer | None = None
-        self.solved = self.sequence  # last operation that the answer takes into account, also if there is no answer
         self._lock = threading.Lock()  # of the model
         self._jobs: queue.Queue[Job | None] = queue.Queue(WAITING)
         self._changed, self._closed = threading.Event(), threading.Event()
         self._closing = False
         self._broken: str | None = None
-        self._solve()
+        try:
+            self.settings = settings_of(folder, given)
+            self.model = Model(folder, self.settings)
+            self.dropped = 0  # bytes of an incomplete last entry
+            self._journal = self._recovered()
+            self.sequence = self._journal.sequence
+            self._solve()
+        except BaseException:
+            self._folder_lock.release()
+            raise
         self._threads = [
             threading.Thread(target=target, daemon=True, name=name)
             for target, name in ((self._change, "changes"), (self._keep_solving, "solutions"))
@@ -119,6 +121,7 @@ class Service:
             If too many changes are waiting.
         """
         done: Future[Any] = Future()
+        done.set_running_or_notify_cancel()  # a change cannot be withdrawn, even if nobody waits for it any more
         if self._closing:
             raise Busy
         try:
@@ -243,7 +246,7 @@ class Service:
             sequence, state, classifier = self.sequence, self.model.state, self.model.classifier
             state = None if state is None else copied(state)
         self.answer = None if state is None else Answer(state, sequence, classifier.prior, classifier.unknown_rate)
-        self.solved = sequence
+        self.solved = sequence  # last operation that the answer takes into account, even if there is no answer
 
     # Snapshots and recovery
 
@@ -263,7 +266,7 @@ class Service:
                     self.model.save(snapshot_path(self.folder, number))
                 journal.create(path, Entry(number, self.model.base().encode()))
             opened = Journal(path, path.stat().st_size, number, self.fsync)
-        except (UsageError, OSError) as error:
+        except Exception as error:  # the thread of changes must not end
             path.unlink(missing_ok=True)  # the present journal goes on, so this one must not be found
             snapshot_path(self.folder, number).unlink(missing_ok=True)
             log.warning("no snapshot was written: %s", error)
@@ -273,51 +276,25 @@ class Service:
         self._remove_all_but(number)
 
     def _remove_all_but(self, number: int) -> None:
-        for path in (*self.folder.glob("journal-*"), *self.folder.glob("snapshot-*"), *self.folder.glob(".*-*")):
-            if path not in (journal_path(self.folder, number), snapshot_path(self.folder, number)):
+        """Remove older journals and snapshots, and temporary files of a process that was killed."""
+        kept = (journal_path(self.folder, number), snapshot_path(self.folder, number))
+        for path in self.folder.iterdir():
+            if OWN.fullmatch(path.name) and path not in kept:  # files of other programs stay
                 path.unlink(missing_ok=True)
 
     def _recovered(self) -> Journal:
         """Load the last snapshot and make the operations after it again."""
-        newest = max(map(number_of, self.folder.glob("journal-*")), default=None)
+        newest = newest_journal(self.folder)
         if newest is None:
             newest = 0
             journal.create(journal_path(self.folder, 0), Entry(0, self.model.base().encode()))
-        path = journal_path(self.folder, newest)
-        found = journal.read(path)
-        if not found.entries:
-            raise UsageError(f"{path} is damaged at its beginning; restore a copy of the state folder")
-        base, *rest = [(entry.sequence, decode(entry.payload)) for entry in found.entries]
-        self.model.restore(base[1], snapshot_path(self.folder, newest))
-        void = {operation.sequence for _, operation in rest if operation.kind == "void"}
-        for number, operation in rest:
-            if operation.kind != "void" and number not in void:
-                try:
-                    self.model.apply(operation)
-                except UsageError as error:  # it was refused before, but the process ended before it wrote that
-                    log.warning("operation %d was refused: %s", number, error)
+        found = replay(self.model, self.folder, newest)
         self.dropped = found.dropped
         self._remove_all_but(newest)
-        return Journal(path, found.size, found.entries[-1].sequence, self.fsync)
+        return Journal(journal_path(self.folder, newest), found.size, found.entries[-1].sequence, self.fsync)
 
 
 def lower_priority() -> None:
     """Let other threads run first, where the operating system has priorities of threads."""
     if sys.platform == "linux":
         os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), LOWER)
-
-
-def number_of(path: Path) -> int:
-    """The number in the name of a journal."""
-    text = path.name.removeprefix("journal-")
-    if not text.isascii() or not text.isdigit():
-        raise UsageError(f"{path} is not a journal; move it to another folder")
-    return int(text)
-
-
-def journal_path(folder: Path, number: int) -> Path:
-    return folder / f"journal-{number}"
-
-
-def snapshot_path(folder: Path, number: int) -> Path:
-    return folder / f"snapshot-{number}.safetensors"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import secrets
 from importlib.resources import files
 from typing import Any
 
@@ -13,9 +12,10 @@ import numpy.typing as npt
 
 from onebyone.data import load
 from onebyone.data.images import pillow
+from onebyone.errors import UsageError
+from onebyone.serve.journal import cannot_store
 from onebyone.serve.model import Model
 from onebyone.serve.service import Service
-from onebyone.serve.teachings import PICTURES
 
 Array = npt.NDArray[Any]
 KINDS = {
@@ -28,6 +28,7 @@ NAMES = {"index.html": "/", "docs.html": "/docs"}  # the address of a file, if i
 PER_CLASS = 12  # built-in samples
 SIDE = 96  # pixels of a built-in sample
 SHAPES = ("circle", "square", "triangle")
+DOWNLOAD = "download.safetensors"  # in the state folder, while a saved file is read
 
 
 def pages() -> dict[str, tuple[bytes, str]]:
@@ -45,10 +46,10 @@ def classes(service: Service, with_pictures: bool) -> dict[str, Any]:
     def look(model: Model) -> dict[str, Any]:
         teachings = model.teachings
         last = teachings.stack[-1] if teachings.stack else None
-        pictures = {label: list(kept) for label, kept in teachings.pictures.items()} if with_pictures else {}
+        pictures = teachings.pictures if with_pictures else {}
         return {
             "classes": [
-                {"label": label, "samples": count, "pictures": pictures.get(label, [])[-PICTURES:]}
+                {"label": label, "samples": count, "pictures": list(pictures.get(label, []))}
                 for label, count in model.counts().items()
             ],
             "sequence": service.sequence,
@@ -81,13 +82,16 @@ def png(array: Array) -> bytes:
 
 
 def saved(model: Model) -> bytes:
-    """The saved file of the classifier."""
-    if model.state is None:
-        model._nothing()
-    path = model.folder / f"download-{secrets.token_hex(4)}"
+    """The saved file of the classifier. Raises ``CannotStore`` if the disk is full: the file is written there first."""
+    model.check_fitted()
+    path = model.folder / DOWNLOAD
     try:
         model.save(path)
         return path.read_bytes()
+    except UsageError as error:
+        if isinstance(error.__cause__, OSError):
+            raise cannot_store(error.__cause__) from error
+        raise
     finally:
         path.unlink(missing_ok=True)
 

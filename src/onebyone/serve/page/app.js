@@ -34,7 +34,7 @@ async function refresh() {
   counts = Object.fromEntries(found.classes.map((each) => [each.label, each.samples]));
   cards.show(found.classes);
   const samples = Object.values(counts).reduce((sum, each) => sum + each, 0);
-  by("total").textContent = samples ? `${many(found.classes.length, "class").replace("classs", "classes")}, ${many(samples, "sample")}` : "";
+  by("total").textContent = samples ? `${many(found.classes.length, "class", "classes")}, ${many(samples, "sample")}` : "";
   by("welcome").hidden = samples > 0 || found.shape.length === 1;
   by("vectors").hidden = found.shape.length > 1;
   by("stage").hidden = found.shape.length === 1;

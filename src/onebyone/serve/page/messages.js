@@ -19,7 +19,7 @@ export function fail(error) {
 }
 
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (text.endsWith(".") || text.endsWith("?") ? "" : ".");
-export const many = (number, word) => (number === 1 ? `1 ${word}` : `${number} ${word}s`);
+export const many = (number, word, words = `${word}s`) => (number === 1 ? `1 ${word}` : `${number} ${words}`);
 
 export function attempt(action) {
   return async (...given) => {
