@@ -3,7 +3,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import fields, replace
 from io import StringIO
@@ -52,18 +51,18 @@ def test_without_arguments_the_commands_are_listed(onebyone: Call) -> None:
     code, out, err = onebyone()
     assert (code, err) == (0, "")
     assert re.findall(r"^  ([a-z]+) ", out, re.MULTILINE) == [
+        "learn",
+        "predict",
+        "info",
+        "merge",
+        "serve",
+        "demo",
         "run",
         "sweep",
         "tune",
         "table",
         "reproduce",
         "report",
-        "demo",
-        "learn",
-        "predict",
-        "info",
-        "merge",
-        "serve",
         "methods",
         "datasets",
         "streams",
@@ -163,20 +162,48 @@ def test_output_to_a_pipe_has_no_progress(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_during_the_imports_leaves_no_traceback() -> None:
-    program = (
-        "import signal, sys; sys.argv = ['onebyone', 'methods'];"
-        "signal.signal(signal.SIGINT, signal.default_int_handler);"  # ignored in the background
-        "print('begun', flush=True); from onebyone_command import main; main()"
-    )
+    program = """
+import signal, sys
+
+class Told:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch._C":
+            print("begun", flush=True)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
+sys.meta_path.insert(0, Told())
+sys.argv = ["onebyone", "methods"]
+from onebyone_command import main
+main()
+"""
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
-        time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "")
+    assert (process.returncode, out, err) == (-signal.SIGINT, "", "")  # a shell reports 130
+
+
+def test_a_signal_that_is_ignored_during_the_imports_stays_ignored() -> None:
+    program = """
+import os, signal, sys
+
+class Sent:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch._C":
+            os.kill(os.getpid(), signal.SIGINT)
+
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+sys.meta_path.insert(0, Sent())
+sys.argv = ["onebyone", "--version"]
+from onebyone_command import main
+main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("onebyone ")
+    assert done.stderr == ""
 
 
 def test_the_installed_command_refuses_without_a_traceback(tmp_path: Path) -> None:
@@ -252,7 +279,7 @@ def test_demo_runs_each_method_that_is_named(own_method: str, tmp_path: Path) ->
     (tmp_path / "mine.py").write_text(Path(own_method.rpartition(":")[0]).read_text().replace('"means"', '"ER"'))
     other = f"{tmp_path}/mine.py:ER"
     found = chosen(["ccp", own_method, "er-ace", other, "ccp"])
-    assert list(found) == ["CCP", "means", "er-ace", other]  # the demonstration itself has a method with the title ER
+    assert list(found) == ["CCP", "means", "ER-ACE", other]  # the demonstration itself has a method with the title ER
     assert [config.method for config in found.values()] == ["ccp", own_method, "er-ace", other]
     assert {config.memory_per_class for config in found.values()} == {20}
 
@@ -289,3 +316,48 @@ def test_merged_files(digits: Dataset, onebyone: Call, tmp_path: Path, monkeypat
             assert (code, out) == (2, "")
             assert re.search(sentence, err)
             assert not Path("other").exists()
+
+
+def test_a_merge_overwrites_only_its_own_files_or_what_it_is_told_to(
+    digits: Dataset, onebyone: Call, tmp_path: Path
+) -> None:
+    with registered():
+        for number, name in enumerate(("one", "two", "mine")):
+            OnlineClassifier("sums").partial_fit(digits.train_x[[number]], digits.train_y[[number]]).save(name)
+        Path("same").symlink_to("one")
+        before = Path("mine").read_bytes()
+        code, out, err = onebyone("merge", "one", "two", "--into", "mine")
+        assert (code, out) == (2, "")
+        assert err == (
+            "onebyone: mine exists and would be overwritten; give another path, or --force to overwrite it\n"
+        )
+        assert Path("mine").read_bytes() == before
+        assert onebyone("merge", "same", "two", "--into", "one")[0] == 0
+        assert OnlineClassifier.load("one").n_samples_seen_ == 2
+        assert onebyone("merge", "one", "two", "--into", "mine", "--force")[0] == 0
+        assert OnlineClassifier.load("mine").n_samples_seen_ == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("learn", "", "--into", "file"),
+        ("learn", ".", "--into", ""),
+        ("predict", "", "image.png"),
+        ("predict", "file", ""),
+        ("info", ""),
+        ("merge", "one", "", "--into", "file"),
+        ("merge", "one", "two", "--into", ""),
+        ("serve", "--state", ""),
+        ("run", "--out", ""),
+        ("table", ""),
+        ("run", "--out="),
+    ],
+    ids=" ".join,
+)
+def test_an_empty_path_is_refused_and_is_not_the_current_folder(
+    words: tuple[str, ...], refuse: Callable[..., str], tmp_path: Path
+) -> None:
+    said = refuse(*words)
+    assert re.search(r"(--[a-z]+|an argument) is empty, perhaps because a variable is not set", said)
+    assert not list(tmp_path.iterdir())

@@ -36,7 +36,7 @@ WORDS: dict[str, tuple[object, ...]] = {
     "learn": ("photos", "--into", "learnt", "--encoder", "none", "--memory", "20KB"),
     "predict": ("seen", "photos"),
     "info": ("seen",),
-    "merge": ("one", "two", "--into", "both"),
+    "merge": ("one", "two", "--into", "both", "--force"),
     "methods": (),
     "datasets": (),
     "streams": (),

@@ -109,6 +109,14 @@ def test_the_winners_of_tune_are_used(onebyone: Call, tmp_path: Path, monkeypatc
         assert (code, err.split(";")[0]) == (2, f"onebyone: {name} does not hold winners")
 
 
+def test_a_run_of_the_paper_s_methods_that_only_goes_beyond_it_is_reported(onebyone: Call, tmp_path: Path) -> None:
+    parts = parts_of("beyond")
+    made = [c for c in configs(parts, ["joint"], 1, ["er"]) if c.dataset == "cifar100" and c.memory_per_class == 5]
+    write(from_results([result(config, 0.5) for config in made], parts), tmp_path / "kept", parts)
+    code, out, err = onebyone("report", "kept", "--markdown", "found")
+    assert (code, out, err) == (0, "2 runs; see: found\n", "")
+
+
 def test_the_command_on_the_page_reproduces_it(onebyone: Call, tmp_path: Path) -> None:
     """Beyond the paper: the methods that are shown. Of the paper: all, as missing ones are empty cells."""
     parts = (*parts_of("all"), *parts_of("beyond"))
@@ -117,9 +125,9 @@ def test_the_command_on_the_page_reproduces_it(onebyone: Call, tmp_path: Path) -
     found = from_results([result(config, 0.5) for config in plan(made, "cpu").values()], parts)
     write(found, tmp_path / "kept", parts)
     assert onebyone("report", "kept", "--markdown", "found")[0] == 0
-    paper, further = Path("found/settings.md").read_text().splitlines()[4:6]
-    assert paper == "    onebyone reproduce all --protocol both --seeds 2"
-    assert further == "    onebyone reproduce beyond --protocol both --seeds 2 --method patch-lda"
+    paper, further = Path("found/settings.md").read_text().splitlines()[5:7]
+    assert paper == "onebyone reproduce all --protocol both --seeds 2"
+    assert further == "onebyone reproduce beyond --protocol both --seeds 2 --method patch-lda"
     code, _, err = onebyone("reproduce", "figure1", "--from", "kept")
     assert (code, err) == (2, "onebyone: there is no run of figure1 in kept; make some: onebyone reproduce figure1\n")
     (tmp_path / "kept.html").write_text("mine")

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from onebyone import Dataset, methods
 from onebyone.evaluation import Result
 from onebyone.runs import Listener, RunConfig, run
-from onebyone.runs.run import Interrupted
+from onebyone.runs.run import Interrupted, finish, steps_in_folder
 from run_folders import FILES, names, numbers, steps
 
 
@@ -101,6 +102,23 @@ def test_a_second_ctrl_c_stops_at_once(digits: Dataset, tmp_path: Path) -> None:
         run(config, data=digits, out=tmp_path, checkpoint_every=4, listener=CtrlCTwice(6))
     assert steps(tmp_path) == 4
     assert numbers(run(config, data=digits, out=tmp_path)) == numbers(run(config, data=digits))
+
+
+class SetBetweenTwoLooks(threading.Event):
+    """Is not set the first eleven times that it is asked, and set from then on, as by a signal at that moment."""
+
+    asked = 0
+
+    def is_set(self) -> bool:
+        self.asked += 1
+        return self.asked > 11
+
+
+def test_a_run_that_says_it_has_stopped_has_a_checkpoint_of_that_step(digits: Dataset, tmp_path: Path) -> None:
+    config = RunConfig(method="er", classes_per_task=5, batch_size=100, device="cpu")
+    with pytest.raises(Interrupted) as stop:
+        finish(steps_in_folder(config, digits, tmp_path, None, Listener(), SetBetweenTwoLooks()))
+    assert f"stopped after {steps(tmp_path)} steps" in str(stop.value)
 
 
 class Command:

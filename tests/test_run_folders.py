@@ -1,5 +1,6 @@
 """One configuration has one folder, however it is written and whichever command runs it."""
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -178,6 +179,19 @@ def test_run_finds_a_folder_that_an_older_version_named(onebyone: Call) -> None:
     (old / "config.yaml").write_text("{")  # a damaged one is not recognised
     assert onebyone("run", *SHORT)[0] == 0
     assert set(results(Path("runs"))) == {old, folder}
+
+
+def test_run_finds_a_folder_in_which_an_older_version_wrote_a_relative_path(onebyone: Call, own_method: str) -> None:
+    words = ("run", "--method", own_method, "--classes-per-task", 5, "--batch-size", 100)
+    onebyone(*words)
+    (folder,) = results(Path("runs"))
+    for file in (folder / "config.yaml", folder / "result.json"):
+        file.write_text(file.read_text().replace(own_method, os.path.relpath(own_method)))
+    old = folder.with_name("means-digits-s5-m20-seed0-01234567")
+    folder.rename(old)
+    code, said, err = onebyone(*words)
+    assert (code, err) == (0, "")
+    assert str(old / "result.json") in said
 
 
 def test_run_refuses_a_folder_in_which_another_process_works(few: Dataset, tmp_path: Path) -> None:

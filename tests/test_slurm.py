@@ -8,14 +8,17 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from onebyone import UsageError
 from onebyone.evaluation import Result
-from onebyone.runs.executors import Failed, SlurmExecutor, Status
+from onebyone.runs.executors import Assignment, Failed, SlurmExecutor, Status
+from onebyone.runs.executors.slurm import Dispatch
 from onebyone.runs.grid import expand, plan
+from onebyone.runs.job import Setup
 from onebyone.runs.sweep import SweepListener, sweep
 from run_folders import GRID, check_results, numbers, steps
 
@@ -36,6 +39,30 @@ def test_without_a_cluster_it_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match="there is no srun here"):
         sweep(expand(GRID), tmp_path / "out", executor="slurm")
+
+
+def test_a_job_that_is_lost_after_a_stop_has_not_failed(tmp_path: Path) -> None:
+    """It was stopped, so the next sweep resumes it."""
+
+    class UncompletedJobError(Exception):
+        pass
+
+    class Job:
+        def result(self) -> Any:
+            raise UncompletedJobError
+
+    utils = SimpleNamespace(UncompletedJobError=UncompletedJobError, FailedJobError=KeyError)
+    executor: Any = SimpleNamespace(
+        submitit=SimpleNamespace(core=SimpleNamespace(utils=utils)),
+        submitter=lambda *_: SimpleNamespace(cluster="slurm"),
+    )
+    ended: list[str] = []
+    setup = Setup(tmp_path, None, "cpu", None)
+    assignment = Assignment(setup, {"one": None}, lambda *_: None, lambda name, outcome: ended.append(name))
+    assignment.stopped.set()
+    Dispatch(executor, assignment, tmp_path / "control").settle(Job(), ["one"])
+    assert ended == []
+    assert not (tmp_path / "one").exists()
 
 
 @pytest.mark.slow

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import warnings
+from collections.abc import Sequence
 
 from onebyone.errors import UsageError
 
@@ -22,6 +24,7 @@ def main() -> None:
     warnings.showwarning = _print_warning
     sentence = ""
     try:
+        refuse_empty(sys.argv[1:])
         # In standalone mode the parser would print three lines of usage before the error.
         code = app(sys.argv[1:] or ["--help"], prog_name="onebyone", standalone_mode=False)
     except UsageError as error:
@@ -41,6 +44,22 @@ def main() -> None:
     if sentence:
         print(f"onebyone: {sentence}", file=sys.stderr)
     sys.exit(code)
+
+
+def refuse_empty(words: Sequence[str]) -> None:
+    """Raise an error if an argument is empty: as a path, it would be the current folder.
+
+    >>> refuse_empty(["learn", "photos", "--into", ""])
+    Traceback (most recent call last):
+        ...
+    onebyone.errors.UsageError: --into is empty, perhaps because a variable is not set; give a value, ...
+    """
+    for before, word in zip(("", *words), words, strict=False):
+        if not word or re.fullmatch("--[a-z-]+=", word):
+            name = word[:-1] or (before if before.startswith("--") else "an argument")
+            raise UsageError(
+                f"{name} is empty, perhaps because a variable is not set; give a value, such as . for this folder"
+            )
 
 
 def _print_warning(message: Warning | str, *where: object, **more: object) -> None:

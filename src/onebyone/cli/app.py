@@ -42,19 +42,20 @@ def _root(
     pass
 
 
+# In the order of the help: to teach and use a classifier, to run experiments, to see what can be named.
 COMMANDS: dict[str, Callable[..., Answer]] = {
+    "learn": learn_command,
+    "predict": predict_command,
+    "info": info_command,
+    "merge": merge_command,
+    "serve": serve_command,
+    "demo": demo_command,
     "run": run_command,
     "sweep": sweep_command,
     "tune": tune_command,
     "table": table_command,
     "reproduce": reproduce_command,
     "report": report_command,
-    "demo": demo_command,
-    "learn": learn_command,
-    "predict": predict_command,
-    "info": info_command,
-    "merge": merge_command,
-    "serve": serve_command,
     "methods": listings.methods,
     "datasets": listings.datasets,
     "streams": listings.streams,

@@ -17,6 +17,7 @@ from onebyone.evaluation import Result
 from onebyone.files import atomic_write
 from onebyone.methods import find
 from onebyone.paper.figures import style
+from onebyone.paper.printed import TITLES
 from onebyone.runs.config import RunConfig
 from onebyone.runs.listener import Listener
 from onebyone.runs.results import Results, summarize
@@ -76,7 +77,7 @@ def chosen(names: Sequence[str]) -> dict[str, RunConfig]:
         if name in titles:
             found[titles[name]] = METHODS[titles[name]]
         else:
-            short = name.rpartition(":")[2]
+            short = TITLES[name] if name in TITLES else name.rpartition(":")[2]
             title = name if short in found or short in METHODS else short
             found[title] = RunConfig(method=name, device="cpu", memory_per_class=MEMORY)
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from onebyone.cli.progress import Bar
 from onebyone.errors import UsageError
 from onebyone.runs.executors import executor_named
 from onebyone.runs.run import Interrupted
+from onebyone.text import escaped
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
     from onebyone.estimator.folders import Learnt
 
 NAMED = 10  # skipped files that are named
-Model = Annotated[Path, typer.Argument(metavar="FILE", help="A saved classifier, or an autosave folder.")]
+Model = Annotated[Path, typer.Argument(metavar="FILE", help="A saved classifier, or a folder of autosave or serve.")]
 
 
 def learn_command(
@@ -64,7 +66,7 @@ def learn_command(
         try:
             learnt = _learnt(folder, into, clf, bar, workers, chosen, lock)
         except (KeyboardInterrupt, Interrupted):
-            raise UsageError(f"stopped; run the same command again to continue {into}") from None
+            raise Interrupted(f"stopped; run the same command again to continue {into}") from None
     warn_of_skipped(learnt.skipped)
     if not learnt.files and not learnt.known:
         raise UsageError(f"no image in {folder} can be read")
@@ -82,7 +84,7 @@ def learn_command(
         "classes": counts,
         "alike": alike,
     }
-    return Answer(data, text, f"Next: onebyone predict {into} IMAGE...")
+    return Answer(data, text, f"Next: onebyone predict {as_word(into)} IMAGE...")
 
 
 def _learnt(
@@ -105,6 +107,15 @@ def _learnt(
     from onebyone import distributed
 
     return distributed.learn_folder(folder, into, clf, workers=workers, executor=executor, progress=progress, lock=lock)
+
+
+def as_word(path: Path) -> str:
+    """A path as an argument of a command in a shell.
+
+    >>> as_word(Path("my pets")), as_word(Path("-pets"))
+    ("'my pets'", './-pets')
+    """
+    return shlex.quote(f"./{path}" if str(path).startswith("-") else str(path))
 
 
 def number_of(count: int, one: str, several: str = "") -> str:
@@ -148,6 +159,14 @@ def opened(into: Path, encoder: str | None, memory: str | None, size: int | None
     return OnlineClassifier(encoder=name, memory=memory or ("8MB" if name == "auto" else "32MB"), batch_size=64)
 
 
+def loaded(path: Path) -> OnlineClassifier:
+    """The classifier in a file, in an autosave folder or in a state folder of a server."""
+    from onebyone import OnlineClassifier
+    from onebyone.serve.stored import is_state_folder, stored_classifier
+
+    return stored_classifier(path) if is_state_folder(path) else OnlineClassifier.load(path)
+
+
 def predict_command(
     file: Model,
     images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")],
@@ -163,10 +182,9 @@ def predict_command(
     probable class is shown too. Files that cannot be read are named, and the
     exit code is then 1.
     """
-    from onebyone import OnlineClassifier
     from onebyone.estimator.folders import examine_files, printable
 
-    clf = OnlineClassifier.load(file)
+    clf = loaded(file)
     if unknown_rate is not None:
         clf.unknown_rate = unknown_rate
     paths, rows, failed = image_files(images), [], dict[Path, str]()
@@ -197,13 +215,15 @@ def predict_command(
 
 
 def image_files(given: Sequence[Path]) -> list[Path]:
-    """The files, and the image files in the folders."""
+    """The files, and the image files in the folders, except hidden ones. Broken links are not left out silently."""
     from onebyone.data.images import suffixes
 
     found: list[Path] = []
     for path in given:
         if path.is_dir():
-            inside = sorted(each for each in path.rglob("*") if each.suffix.lower() in suffixes() and each.is_file())
+            named = sorted(each for each in path.rglob("*") if each.suffix.lower() in suffixes())
+            inside = [each for each in named if each.is_file() or not each.exists()]
+            inside = [each for each in inside if not any(part[0] == "." for part in each.relative_to(path).parts)]
             if not inside:
                 raise UsageError(f"{path} has no image files")
             found += inside
@@ -217,18 +237,9 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     cells = [("class", "probability", "file")]
     for row in rows:
         name = f"unknown ({row['class']})" if row["unknown"] else row["class"]
-        cells.append((one_line(name), f"{100 * row['probability']:.1f} %", one_line(row["file"])))
+        cells.append((escaped(name), f"{100 * row['probability']:.1f} %", escaped(row["file"])))
     width = max(len(name) for name, _, _ in cells)
     return "\n".join(f"{name:<{width}}  {chance:>11}  {file}" for name, chance, file in cells)
-
-
-def one_line(text: str) -> str:
-    """A name as it can be printed: line breaks and control characters are escaped.
-
-    >>> one_line("one\\ntwo")
-    'one\\\\ntwo'
-    """
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def csv_text(rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
@@ -243,9 +254,7 @@ def csv_text(rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
 
 def info_command(file: Model) -> Answer:
     """Show classes, bytes and accuracy of a saved classifier."""
-    from onebyone import OnlineClassifier
-
-    clf = OnlineClassifier.load(file)
+    clf = loaded(file)
     warn_of_one_class(clf)
     counts = class_counts(clf)
     assert clf._state is not None
@@ -272,13 +281,14 @@ def info_command(file: Model) -> Answer:
     ]
     try:
         report = clf.report()
-    except UsageError:
-        lines += ["no estimate of the accuracy yet: too few samples", ""]
+    except UsageError as error:
+        lines += [f"no estimate of the accuracy: {error}", ""]
     else:
         data["report"] = report.to_dict()
         lines += [str(report), ""]
-    width = max(map(len, counts))
-    lines += [f"{name:<{width}}  {count:>9,}" for name, count in counts.items()]
+    names = list(map(escaped, counts))
+    width = max(map(len, names))
+    lines += [f"{name:<{width}}  {count:>9,}" for name, count in zip(names, counts.values(), strict=True)]
     return Answer(data, "\n".join(lines))
 
 
@@ -293,7 +303,7 @@ def warn_of_skipped(skipped: dict[Path, str]) -> None:
     from onebyone.estimator.folders import printable
 
     for path, why in list(skipped.items())[:NAMED]:
-        print(f"onebyone: {one_line(printable(path))} is skipped ({why})", file=sys.stderr)
+        print(f"onebyone: {escaped(printable(path))} is skipped ({why})", file=sys.stderr)
     if len(skipped) > NAMED:
         print(f"onebyone: {len(skipped) - NAMED} more are skipped; --json names all", file=sys.stderr)
 
@@ -301,7 +311,7 @@ def warn_of_skipped(skipped: dict[Path, str]) -> None:
 def warn_of_one_class(clf: OnlineClassifier) -> None:
     learnt = [label for label, count in class_counts(clf).items() if count]
     if len(learnt) == 1:
-        name = one_line(learnt[0])
+        name = escaped(learnt[0])
         print(
             f"onebyone: {name} is the only class so far, so every answer is {name} or unknown; learn another class",
             file=sys.stderr,
@@ -316,8 +326,8 @@ def warn_of_alike(clf: OnlineClassifier) -> list[tuple[str, str]]:
         return []
     for each in found:
         print(
-            f"onebyone: {each.label} and {each.other} are told apart no better than by chance; look whether their "
-            "images differ, and learn more of them or use another encoder",
+            f"onebyone: {escaped(str(each.label))} and {escaped(str(each.other))} are told apart no better than by "
+            "chance; look whether their images differ, and learn more of them or use another encoder",
             file=sys.stderr,
         )
     return [(str(each.label), str(each.other)) for each in found]

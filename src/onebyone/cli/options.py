@@ -67,10 +67,10 @@ Track = Annotated[
 Jobs = Annotated[int | None, typer.Option(metavar="N", help="Runs at once.", show_default="16 on a GPU, else cores")]
 
 
-def config_options() -> dict[str, Parameter]:
+def config_options() -> list[Parameter]:
     """A command-line option for every field of RunConfig but the method's own options."""
     hints = get_type_hints(RunConfig)
-    return {item.name: _option(item, hints[item.name]) for item in fields(RunConfig) if item.name != "options"}
+    return [_option(item, hints[item.name]) for item in fields(RunConfig) if item.name != "options"]
 
 
 def _option(item: Any, hint: Any) -> Parameter:
@@ -99,18 +99,16 @@ def with_config(after: dict[str, str]) -> Callable[[Callable[..., Any]], Callabl
         listed = config_options()
         own = {name: p for name, p in signature(function, eval_str=True).parameters.items() if name != "config"}
         for name, parameter in own.items():
-            parameter = parameter.replace(kind=Parameter.KEYWORD_ONLY)
-            names = list(listed)
-            position = names.index(after[name]) + 1 if name in after else len(names)
-            listed = dict([*list(listed.items())[:position], (name, parameter), *list(listed.items())[position:]])
+            position = [each.name for each in listed].index(after[name]) + 1 if name in after else len(listed)
+            listed.insert(position, parameter.replace(kind=Parameter.KEYWORD_ONLY))
 
         def call(**given: Any) -> Any:
             config = {name: given.pop(name) for name in list(given) if name not in own}
             return function(config, **given)
 
         call.__name__, call.__doc__ = function.__name__, function.__doc__
-        call.__signature__ = signature(call).replace(parameters=list(listed.values()))  # type: ignore[attr-defined]
-        call.__annotations__ = {name: parameter.annotation for name, parameter in listed.items()}
+        call.__signature__ = signature(call).replace(parameters=listed)  # type: ignore[attr-defined]
+        call.__annotations__ = {each.name: each.annotation for each in listed}
         return call
 
     return decorate

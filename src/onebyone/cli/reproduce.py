@@ -72,7 +72,11 @@ def reproduce_command(
             "executor": None if executor == "local" else executor,
         }
         _runs_nothing(options | changed | {"address": address})
-        return _show(_recorded(from_, parts, target, protocol), parts, protocols, page, from_ / "tried.yaml")
+        found = collect([from_])
+        if not found.of(parts).rows:
+            raise UsageError(f"there is no run of {target} in {from_}; make some: onebyone reproduce {target}")
+        command = _again(found, parts, target, protocol)
+        return _show(found, command, parts, protocols, page, from_ / "tried.yaml")
     count = seeds if seeds is not None else 1 if quick else 5
     with show_progress() as listener:
         found, replaced, failed = reproduce(
@@ -90,35 +94,22 @@ def reproduce_command(
         )
     _report_replaced(replaced)
     command = _command(target, protocol, count, quick, methods or ()) + (f" --winners {winners}" if winners else "")
-    return _show((found, command), parts, protocols, page, out / "tried.yaml", list(failed))
-
-
-def _recorded(folder: Path, parts: Sequence[Part], target: str, protocol: str) -> tuple[Records, str]:
-    """The records of a folder, and the commands that make them again."""
-    found = collect([folder])
-    if not found.of(parts).rows:
-        raise UsageError(f"there is no run of {target} in {folder}; make some: onebyone reproduce {target}")
-    return found, _again(found, parts, target, protocol)
+    return _show(found, command, parts, protocols, page, out / "tried.yaml", list(failed))
 
 
 def _show(
-    recorded: tuple[Records, str],
+    found: Records,
+    command: str,
     parts: Sequence[Part],
     protocols: Sequence[str],
     page: Path,
     tried: Path,
     failed: Sequence[str] = (),
 ) -> Answer:
-    """Write the page of some records, which a command makes again, and answer with their tables."""
-    found, command = recorded
+    """Write the page of some records, which ``command`` makes again, and answer with their tables."""
     parts = found.with_own(parts)
     study = Study(found.of(parts), parts, protocols, command=command, tried=read_tried(tried))
     publish(study, page)
-    return _answer(study, page, failed)
-
-
-def _answer(study: Study, page: Path, failed: Sequence[str]) -> Answer:
-    """The tables of a study and where its page is."""
     tables = (*study.tables, *study.ends, *study.beyond)
     return Answer(
         {"tables": [_table_data(table) for table in tables], "page": page, "failed": sorted(failed)},
@@ -209,7 +200,9 @@ def _shown(found: Records) -> tuple[Part, ...]:
     small = not found.of((*parts_of("all"), *parts_of("beyond"))).rows
     paper = parts_of("all", small) if found.of(parts_of("all", small)).rows else ()
     further = [
-        part for part in parts_of("beyond", small) if any(r.config["method"] in BEYOND for r in found.of([part]))
+        part
+        for part in parts_of("beyond", small)
+        if any(not paper or r.config["method"] in BEYOND for r in found.of([part]))
     ]
     return (*paper, *further)
 

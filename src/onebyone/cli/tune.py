@@ -39,8 +39,8 @@ def tune_command(
     Trains with each setting of the grids of the package (runs/tuning.yaml) on
     nine tenths of the training set, and evaluates on the last tenth. The test
     set is never used. For a method of your own, the learning rates of the
-    baselines are tried, or --grid. A setting with a failed run cannot win. After Ctrl-C or a crash, the same
-    command resumes.
+    baselines are tried, or --grid. A setting with a failed run cannot win.
+    After Ctrl-C or a crash, the same command resumes.
     """
     check_data_dir(data_dir, [dataset])
     with show_progress() as listener:

@@ -41,9 +41,6 @@ class Comparison:
         error = math.hypot(left.standard_error, right.standard_error)
         return advantage > self.points + self.deviations * max(left.std, right.std) + (self.errors + more) * error
 
-    def __str__(self) -> str:
-        return f"{TITLES[self.left]} and {TITLES[self.right]} at M = {self.memory_per_class} in {self.metric}"
-
 
 @dataclass(frozen=True)
 class Claim:
@@ -75,6 +72,14 @@ class Finding:
         if self.missing:
             return "not measured" if self.missing == self.total else "partly measured"
         return "holds"
+
+    @property
+    def where(self) -> list[str]:
+        """The comparisons that fail. Those of the same two methods are together."""
+        pairs: dict[str, list[str]] = {}
+        for c in self.failed:
+            pairs.setdefault(f"{TITLES[c.left]} and {TITLES[c.right]}", []).append(str(c.memory_per_class))
+        return [f"{pair} at M = {', '.join(memories)}" for pair, memories in pairs.items()]
 
 
 def check(claim: Claim, numbers: Numbers) -> Finding:

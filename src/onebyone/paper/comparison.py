@@ -127,7 +127,7 @@ class PaperTable:
             text = f"{cell.ours}{few}"
         sign = f" {SIGNS[cell.verdict]}" if cell.difference is not None else ""
         if style == "full":
-            return text + (f" (paper {cell.paper})" if cell.paper else "") + sign
+            return text + (f" ({cell.paper})" if cell.paper else "") + sign
         return f"{text} ({cell.difference:+.1f}{sign})" if style == "short" and sign else text
 
 

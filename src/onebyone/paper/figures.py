@@ -41,7 +41,7 @@ def style(method: str) -> tuple[str, str]:
     return STYLES.get(method) or OWN_STYLES[crc32(method.encode()) % len(OWN_STYLES)]
 
 
-def bright(methods: Iterable[str], count: int = 4) -> list[str]:
+def bright(methods: Iterable[str]) -> list[str]:
     """The methods that are in colour in a figure of some methods: those of the user, then the most important.
 
     >>> bright(["iid", "er", "mir", "supbyol", "ccp"])
@@ -49,7 +49,7 @@ def bright(methods: Iterable[str], count: int = 4) -> list[str]:
     """
     some = set(methods)
     own = sorted(some - set(STYLES))
-    return [*own, *(name for name in FIRST if name in some)][: max(count, len(own))]
+    return [*own, *(name for name in FIRST if name in some)][: max(4, len(own))]
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
@@ -25,69 +26,72 @@ SECTIONS = {  # the title of each, its name in the menu, and what it shows
     "anytime": (
         "Anytime accuracy",
         "Anytime",
-        "Accuracy over the classes seen so far, after every task. The band is one standard deviation over the seeds. "
-        "The paper prints its curves only as pictures, so there are no numbers to compare with.",
+        "The accuracy over the classes seen so far, after every task. The band is one standard deviation over the "
+        "seeds. The paper prints its curves only as pictures, so there are no numbers to compare with.",
     ),
     "tradeoff": (
         "Forgetting against accuracy",
         "Forgetting",
-        "At the end of the stream. Up and to the left is better; hollow marks are the paper's numbers.",
+        "Both are measured at the end of the stream. Up and to the left is better. Hollow marks are the paper's "
+        "numbers.",
     ),
     "bytes": (
         "Accuracy against memory",
         "Memory",
-        "Bytes of the replay memory when it is full, or of statistics, over all M. A dashed line has no memory.",
+        "The memory is the bytes of a full replay memory, or of the statistics, for all M. A dashed line is a method "
+        "without a memory.",
     ),
     "flops": (
         "Accuracy against computation",
         "Computation",
-        "Floating-point operations for each sample learnt, forward and backward, replay included, against those of ER.",
+        "Computation is the number of floating-point operations per incoming sample, relative to ER. It includes "
+        "forward and backward passes, and replay.",
     ),
     "classes": (
         "Accuracy of every class at the end",
         "Classes",
-        "In per cent and in order of arrival: the oldest class is on the left.",
+        "The accuracy is in per cent. Classes are in order of arrival, with the oldest class on the left.",
     ),
 }
 TEXTS = {  # in Markdown; the page shows the same
     "protocols": (
-        "There are two protocols. `separate`: incoming and replayed images pass the network separately, as in the "
-        "paper. `joint`: they pass it together, in one batch, which changes the statistics of BatchNorm."
+        "There are two protocols. In `separate`, incoming and replayed images pass through the network separately, as "
+        "in the paper. In `joint`, they pass through it in one batch, which changes the statistics of BatchNorm."
     ),
     "verdicts": (
-        "A cell is **reproduced** if our mean and the paper's differ by at most two standard errors of their "
-        "difference, else **better** or **missed**. The standard error uses the paper's standard deviation as "
-        "printed, with five runs. In the counts, cells that repeat one run over M (iid online, fine-tuning) are "
-        "one cell."
+        "A cell is one number of a table of the paper. It is **reproduced** if our mean and the paper's differ by at "
+        "most two standard errors of their difference. Otherwise it is **better** or **missed**. The standard error "
+        "uses the standard deviation that the paper prints, with five runs. Cells that repeat one run for every M "
+        "(iid online, fine-tuning) are counted once."
     ),
     "tuning": (
-        "The settings of the paper's methods were tuned with separate passes only and are used in both protocols: "
-        "with joint passes no method of these tables was tuned again."
+        "The settings of the paper's methods were tuned with separate passes, and are used in both protocols. They "
+        "were not tuned again with joint passes."
     ),
-    "single": "A number of one seed has no standard deviation: its verdict uses the paper's alone.",
+    "single": "A number of one seed has no standard deviation. Its verdict uses only the paper's.",
     "ablation": (
-        "SupBYOL without equation 1 and CCP without equation 3 (`incoming_weight=0`), everything else unchanged; "
-        "their learning rates were tuned again on held-out data. Accuracy in per cent with separate passes. In "
-        "brackets the difference to the complete method, with * if it is more than two standard errors"
+        "The table shows SupBYOL without equation 1 and CCP without equation 3 (`incoming_weight=0`). The learning "
+        "rate was tuned again on held-out data, and everything else is unchanged. Numbers are the accuracy in per "
+        "cent with separate passes. The difference from the complete method is in brackets, with * if it is more "
+        "than two standard errors"
     ),
     "ablated": (
         "Most of the accuracy of SupBYOL and CCP with one class per task does not come from their losses on "
-        "incoming samples (equations 1 and 3): it remains if the incoming class has no loss at all, so that it is "
-        "not contrasted with the others."
+        "incoming samples (equations 1 and 3). Most of it remains if incoming samples have no loss at all, so that "
+        "the incoming class is not contrasted with the others."
     ),
     "claims": (
-        "Where the paper names no margin, only means are compared. Of a claim that holds, those comparisons are "
-        "close that hold by less than two standard errors of the difference."
+        "Where the paper names no margin, only means are compared. Where a claim holds, a comparison that holds by "
+        "less than two standard errors of the difference is called close."
     ),
     "ends": "The paper shows these curves only as pictures, so there are no numbers to compare with.",
     "beyond": (
-        "In a column, `patch-lda` and `hybrid` keep at most the bytes of M images of each class. The others keep "
-        "M images of each class and a little more, such as labels (up to 4 % more), DER++ its logits too (13 % "
-        "more on CIFAR-100). `replay`, `hybrid` and `patch-lda` are not in the paper. All numbers are with joint "
-        "passes, which every method has. **The settings of the paper's methods were tuned with separate passes, "
-        "those of `replay` and `hybrid` with joint passes.** ER-AML and ER-ACE, which the paper calls "
-        "inapplicable with one class per task, do run: ER-AML learns from its memory alone, and ER-ACE almost "
-        "alone."
+        "In each column, `patch-lda` and `hybrid` have at most the bytes of M images per class. The other methods "
+        "store M images per class, with their labels (up to 4 % more bytes). DER++ also stores logits (13 % more on "
+        "CIFAR-100). `replay`, `hybrid` and `patch-lda` are not in the paper. All numbers are with joint passes. "
+        "**The settings of the paper's methods were tuned with separate passes, those of `replay` and `hybrid` with "
+        "joint passes.** The paper calls ER-AML and ER-ACE inapplicable with one class per task, but they can be "
+        "run. ER-AML then learns only from its memory, and ER-ACE almost only."
     ),
     "costs": "Methods are sorted by floating-point operations per sample, forward and backward, including replay.",
 }
@@ -190,7 +194,7 @@ def _fill(template: str, study: Study, **more: Any) -> str:
     try:
         from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
     except ModuleNotFoundError:
-        raise UsageError("the report needs jinja2; install it with: pip install '.[report]'") from None
+        raise UsageError("the report needs jinja2; install it with: pip install 'onebyone[report]'") from None
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -201,6 +205,7 @@ def _fill(template: str, study: Study, **more: Any) -> str:
         keep_trailing_newline=True,
     )
     environment.filters["title_of"] = TITLES.__getitem__
+    environment.filters["in_lines"] = _in_lines
     return environment.get_template(template).render(
         study=study,
         titles=TITLES,
@@ -220,6 +225,17 @@ def _inline(text: str) -> Any:
 
     code = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
     return Markup(re.sub(r"\*\*([^*]+)\*\*", r"<b>\1</b>", code))
+
+
+def _in_lines(commands: str, width: int = 88) -> str:
+    """Commands of the shell without long lines.
+
+    >>> print(_in_lines("onebyone reproduce all --seeds 5", width=24))
+    onebyone reproduce \\
+        all --seeds 5
+    """
+    lines = (textwrap.wrap(line, width - 6, break_on_hyphens=False) for line in commands.splitlines())
+    return "\n".join(" \\\n    ".join(line) for line in lines)
 
 
 def _over(tables: Sequence[PaperTable]) -> str:

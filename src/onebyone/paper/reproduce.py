@@ -100,17 +100,12 @@ def configs(
 def _options(
     name: str, dataset: str, classes_per_task: int, protocol: str, winners: Sequence[Winner]
 ) -> dict[str, Any]:
-    takes_passes = "passes" in _own_options(name)
     tuned = winner(bare_name(name), dataset, classes_per_task, winners)
     if (precision := tuned.get("precision", Options.precision)) != Options.precision:
         raise UsageError(f"the winner of {name} has precision {precision}; the paper's tables need {Options.precision}")
-    if takes_passes:
+    if any(item.name == "passes" for item in fields(find(name).options)):
         return tuned | {"passes": protocol}
     return tuned  # without a memory, both protocols are the same run
-
-
-def _own_options(name: str) -> set[str]:
-    return {item.name for item in fields(find(name).options)}
 
 
 def reproduce(

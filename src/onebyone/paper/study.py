@@ -20,6 +20,7 @@ from onebyone.paper.printed import Part
 from onebyone.paper.records import CellKey, Records
 from onebyone.runs.record_files import OLD_NAMES, default_options, settings
 
+Checked = tuple[Claim, Finding, dict[str, Finding]]  # a claim, in the paper's numbers and in ours, by protocol
 FIGURES = ("anytime", "tradeoff", "bytes", "flops", "classes")
 
 
@@ -92,7 +93,7 @@ class Study:
         return any(cell.paper and cell.ours and cell.ours.runs == 1 for cell in cells)
 
     @cached_property
-    def claims(self) -> list[tuple[Claim, Finding, dict[str, Finding]]]:
+    def claims(self) -> list[Checked]:
         """The claims on these parts, in the paper's own numbers and in ours, by protocol."""
         shown = {part.in_print for part in self.parts}
         ours = {name: claims.from_records(self.records, self.parts, name) for name in self.protocols}
@@ -121,15 +122,15 @@ class Study:
     def second_line(self) -> str:
         """How many of the claims that matter most hold."""
         held = _holding(self.protocols, [findings for _, findings in self.central])
-        return f"Of the {len(self.central)} for which it proposes SupBYOL and CCP, {_in_words(held)}:"
+        return f"{len(self.central)} of them are the paper's reasons for SupBYOL and CCP. Of these, {_in_words(held)}:"
 
     @property
-    def claims_in_groups(self) -> dict[str, list[Claim]]:
+    def claims_in_groups(self) -> dict[str, list[Checked]]:
         """The claims by the protocols in which they hold: first those that hold, last those not measured."""
         order = ("holds", "fails", "partly measured", "not measured")
-        groups: dict[str, list[Claim]] = {}
-        for claim, _, findings in sorted(self.claims, key=lambda c: [order.index(f.verdict) for f in c[2].values()]):
-            verdicts = {name: finding.verdict for name, finding in findings.items()}
+        groups: dict[str, list[Checked]] = {}
+        for checked in sorted(self.claims, key=lambda c: [order.index(f.verdict) for f in c[2].values()]):
+            verdicts = {name: finding.verdict for name, finding in checked[2].items()}
             holds = [f"`{name}`" for name, verdict in verdicts.items() if verdict == "holds"]
             if any(verdict not in ("holds", "fails") for verdict in verdicts.values()):
                 heading = "; ".join(f"`{name}`: {verdict}" for name, verdict in verdicts.items())
@@ -137,14 +138,17 @@ class Study:
                 heading = f"Hold in {' and '.join(holds)}" + (" only" if len(holds) < len(verdicts) else "")
             else:
                 heading = "Hold in neither" if len(verdicts) > 1 else "Do not hold"
-            groups.setdefault(heading, []).append(claim)
+            groups.setdefault(heading, []).append(checked)
         return groups
 
     @property
     def misses(self) -> dict[str, list[tuple[PaperTable, list[Cell]]]]:
-        """The cells that miss by what was tried; cells that repeat one run over M are together."""
+        """The cells that miss by what was tried, with the paper's protocol first.
+
+        Cells that repeat one run over M are together.
+        """
         found: dict[str, list[tuple[PaperTable, list[Cell]]]] = {}
-        for table in self.tables:
+        for table in sorted(self.tables, key=lambda table: self.protocols.index(table.protocol)):
             for cells in table.distinct:
                 if cells[0].verdict == "missed":
                     found.setdefault(self.what_was_tried(table, cells[0]), []).append((table, cells))
@@ -220,7 +224,8 @@ def _in_words(held: Mapping[str, int]) -> str:
     """
     same = {"separate": ", as in the paper,"}
     first, *others = (f"{count}{{}} with {name} passes{same.get(name, '')}" for name, count in held.items())
-    return " and ".join([first.format(" hold"), *(other.format("") for other in others)]).rstrip(",")
+    verb = " holds" if next(iter(held.values())) == 1 else " hold"
+    return " and ".join([first.format(verb), *(other.format("") for other in others)]).rstrip(",")
 
 
 def _list(value: Any) -> list[Any]:

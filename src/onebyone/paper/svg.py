@@ -165,24 +165,26 @@ def _at_the_end(panel: Panel, y: Scale) -> dict[str, str]:
 
 
 def _beside(panel: Panel, first: Sequence[str], x: Scale, y: Scale) -> dict[str, str]:
-    """The names of points beside them. Those of ``first`` are placed first; others only where there is room."""
+    """The names of points, each in the nearest free place; those of ``first`` choose first."""
     places = {line.method: (x(line.x[0]), y(line.y[0])) for line in panel.lines if line.kind != "paper"}
-    marked = [(x(line.x[0]), y(line.y[0])) for line in panel.lines]
-    taken = [(a - 5, b - 5, a + 5, b + 5) for a, b in marked]
+    taken = [(x(line.x[0]) - 5, y(line.y[0]) - 5, x(line.x[0]) + 5, y(line.y[0]) + 5) for line in panel.lines]
     names = {}
     for method in sorted(places, key=lambda name: name not in first):
         (a, b), wide = places[method], 7.4 * len(TITLES[method])
         sides = {"start": a + 8, "end": a - 8 - wide, "middle": a - wide / 2}
-        bases = (b + 4, b - 9, b + 18, *((b - 22, b + 31) if method in first else ()))
+        moves = sorted(range(-126, 127, 14), key=abs)  # up or down, by one line after the other
         options = [
-            (base, side, (sides[side], base - 10, sides[side] + wide, base + 3)) for base, side in product(bases, sides)
+            (b + move + 4, side, (sides[side], b + move - 6, sides[side] + wide, b + move + 7))
+            for move, side in product(moves, sides)
         ]
         inside = [o for o in options if o[2][0] > LEFT and o[2][2] < WIDTH and 30 < o[0] < HEIGHT - BOTTOM - 3]
         free = [o for o in inside if not any(_meet(o[2], other) for other in taken)]
-        for base, side, box in free[:1] or (inside[:1] if method in first else []):
+        for base, side, box in free[:1] or inside[:1]:
             at = box[0] + {"start": 0, "middle": wide / 2, "end": wide}[side]
             place = f'x="{_n(at)}" y="{_n(base)}" text-anchor="{side}"'
-            names[method] = f"<text {place}>{escape(TITLES[method])}</text>"
+            edge = base + 4 if base < b else base - 10  # of the name, on the side of the point
+            far = f'<path class="far" d="M{_n(a)} {_n(b)}L{_n(at)} {_n(edge)}"/>' if abs(base - 4 - b) > 20 else ""
+            names[method] = f"{far}<text {place}>{escape(TITLES[method])}</text>"
             taken.append(box)
     return names
 

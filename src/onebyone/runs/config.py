@@ -52,7 +52,7 @@ class RunConfig(Checked):
         Returns
         -------
         Checked
-            With ``memory_per_class`` if the method has a memory.
+            The options, with ``memory_per_class`` if the method has a memory.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""The folder of a run or of records: used by one process at a time; and a run leaves a word about what went wrong."""
+"""Locks of the folders of runs and records, and the file that says why a run failed."""
 
 from __future__ import annotations
 
@@ -15,9 +15,19 @@ ERROR = "error.txt"
 
 @contextmanager
 def sole_use(folder: Path, *, wait: bool = False) -> Iterator[None]:
-    """Lock a folder while the block runs, so that no two processes work in it; a process that dies unlocks it.
+    """Lock a folder while the block runs, so that no two processes work in it. A process that dies releases the lock.
 
-    While another process has the lock, ``wait`` for it or raise ``NotNow``.
+    Parameters
+    ----------
+    folder
+        The folder. It is created if it is missing.
+    wait
+        Whether to wait while another process has the lock.
+
+    Raises
+    ------
+    NotNow
+        If another process has the lock, and ``wait`` is false.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, sole_use(Path(folder)):
@@ -33,10 +43,12 @@ def sole_use(folder: Path, *, wait: bool = False) -> Iterator[None]:
 
 
 def leave_error(folder: Path, text: str) -> None:
+    """Write why a run failed."""
     with suppress(UsageError), atomic_write(folder / ERROR) as temporary:  # the disk may be what has failed
         temporary.write_text(text)
 
 
 def forget_error(folder: Path) -> None:
+    """Remove what earlier attempts of a run wrote about their failures."""
     for path in folder.glob(f"*{ERROR}*"):
         path.unlink(missing_ok=True)

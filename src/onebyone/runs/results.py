@@ -42,7 +42,10 @@ class Value:
 
     @property
     def standard_error(self) -> float:
-        """Of the mean: n - 1, because the standard deviation has n as its divisor. 0 for a single run."""
+        """The standard error of the mean; 0 for a single run.
+
+        It is the standard deviation over the root of n - 1, because the standard deviation has n as its divisor.
+        """
         return self.std / math.sqrt(self.runs - 1) if self.runs > 1 else 0.0
 
     def text(self, form: str) -> str:
@@ -95,12 +98,12 @@ class Record:
         Parameters
         ----------
         result
-            Of :func:`onebyone.runs.run`, or of a sweep.
+            The result of :func:`onebyone.runs.run`, or one of a sweep.
 
         Returns
         -------
         Record
-            With all metrics.
+            A record with all metrics.
         """
         metrics = {name: _number(result, name) for name in METRICS}
         stream = "class-incremental" if result.disjoint else "iid"
@@ -140,7 +143,7 @@ class Results:
         Parameters
         ----------
         results
-            Any number of them.
+            The results.
 
         Returns
         -------

@@ -25,7 +25,7 @@ from onebyone.files import atomic_write
 from onebyone.methods import find
 from onebyone.runs import checkpoint
 from onebyone.runs.checkpoint import Progress
-from onebyone.runs.config import RunConfig
+from onebyone.runs.config import RunConfig, absolute
 from onebyone.runs.files import forget_error, sole_use
 from onebyone.runs.folder import CONFIG
 from onebyone.runs.listener import Listener
@@ -63,6 +63,7 @@ class Run:
         )
         self.first_task = stream.first_arrivals(labels)
         self.stream = stream.to(device)
+        self.ends = list(accumulate(len(task.indices) for task in stream.tasks))  # samples so far, after each task
         self.test_counts = torch.bincount(test_labels, minlength=data.num_classes).tolist()
         last = len(self.stream.tasks) - 1
         arrives_in = torch.tensor([self.first_task.get(label, last) for label in range(data.num_classes)])[test_labels]
@@ -110,7 +111,7 @@ class Run:
         every = checkpoint_every or (CPU_STEPS if self.learner.device.type == "cpu" else GPU_STEPS)
         batches = [task.batches(self.stream.batch_size) for task in self.stream.tasks]
         done = sum(len(index) for index in list(self.stream)[: self.progress.steps])
-        listener.configured(self.config, list(accumulate(len(task.indices) for task in self.stream.tasks)))
+        listener.configured(self.config, self.ends)
         title = f"{self.config['method']} on {self.config['dataset']}"
         listener.started(title, self.stream.samples, done, len(batches))
         self.clock = time.perf_counter()
@@ -119,9 +120,10 @@ class Run:
             for index in steps[max(0, self.progress.steps - first_step) :]:
                 self.step(index)
                 listener.stepped(task, len(index))
-                if self.progress.steps % every == 0 or stopped.is_set():
+                stopping = stopped.is_set()  # once: it may be set at any time
+                if stopping or self.progress.steps % every == 0:
                     self.save()
-                if stopped.is_set():
+                if stopping:
                     raise Interrupted(f"stopped after {self.progress.steps} steps; the same command resumes from there")
                 yield
             first_step += len(steps)
@@ -198,11 +200,9 @@ class Run:
 
     def curve(self, result: Result) -> str:
         """The anytime curve as CSV, a row per task."""
-        lines, samples = ["task,samples,accuracy"], 0
-        for number, (task, accuracy) in enumerate(zip(self.stream.tasks, result.anytime, strict=True), start=1):
-            samples += len(task.indices)
-            lines.append(f"{number},{samples},{accuracy:.6f}")
-        return "\n".join(lines) + "\n"
+        points = enumerate(zip(self.ends, result.anytime, strict=True), start=1)
+        lines = [f"{number},{samples},{accuracy:.6f}\n" for number, (samples, accuracy) in points]
+        return "".join(["task,samples,accuracy\n", *lines])
 
     def save(self) -> None:
         if self.folder is not None:
@@ -325,7 +325,7 @@ def _differences(old: Any, new: dict[str, Any]) -> str:
     """The differences of two recorded configurations in words; empty if there are none."""
     if not isinstance(old, dict) or not isinstance(old.get("options"), dict):
         return "its config.yaml is damaged"
-    flat_old, flat_new = ({**c, **c["options"]} for c in (old, new))
+    flat_old, flat_new = ({**c, "method": absolute(str(c.get("method"))), **c["options"]} for c in (old, new))
     names = [n for n in {**flat_old, **flat_new} if n != "options" and flat_old.get(n) != flat_new.get(n)]
     return ", ".join(f"{name} there is {flat_old.get(name)}, here {flat_new.get(name)}" for name in names)
 

@@ -73,7 +73,8 @@ def sweep(
     device
         Device to use instead of those in the configurations.
     jobs
-        Number of runs at the same time; on Ray, on all CPUs together or on each GPU. None: chosen by the machine.
+        Number of runs at the same time. On Ray, this is the number on all CPUs together, or on each GPU. None chooses
+        it for the machine.
     executor
         Where runs are done: ``"local"``, ``"ray"``, ``"slurm"``, or an object such as ``RayExecutor(address="auto")``.
     listener

@@ -216,12 +216,12 @@ def tabulate(results: Results, rows: Sequence[str], columns: Sequence[str] = (),
     rows, columns
         Names of fields or options, whose values name the rows and the columns.
     metric
-        What the cells have: such as ``accuracy``, ``forgetting`` or ``cost.flops``.
+        The metric in the cells, such as ``accuracy``, ``forgetting`` or ``cost.flops``.
 
     Returns
     -------
     Summary
-        Mean and standard deviation of each cell. ``render`` gives a text.
+        Mean and standard deviation of each cell. Its method ``render`` returns a text.
 
     Raises
     ------

@@ -182,9 +182,9 @@ def run_in_processes(assignment: Assignment) -> None:
                     leave_error(folder, f"{outcome}\n")
                 if isinstance(outcome, NotNow):
                     waiting.append(name)
-                elif outcome is not None:  # as of an item that was stopped
+                elif outcome is not None:  # None: it was stopped
                     assignment.ended(name, outcome)
-    except BaseException:  # as of a second Ctrl-C
+    except BaseException:  # such as a second Ctrl-C
         stop.value = EXIT
         raise
     finally:

@@ -51,8 +51,8 @@ class RayExecutor(Executor):
     Parameters
     ----------
     address
-        Of the cluster: ``"auto"``, ``"HOST:PORT"`` or ``"ray://HOST:PORT"``. None uses the environment variable
-        ``RAY_ADDRESS``, and without it starts Ray on this machine. A connection that exists is used.
+        Address of the cluster: ``"auto"``, ``"HOST:PORT"`` or ``"ray://HOST:PORT"``. None uses the environment
+        variable ``RAY_ADDRESS``, and without it starts Ray on this machine. A connection that exists is used.
     shared
         Whether the nodes see the folder of the sweep at the same path. None lets every node find out. If they do
         not, checkpoints and results are sent to this process, which writes them.
@@ -181,7 +181,7 @@ class Dispatch:
             self.waiting.appendleft(name)
         elif isinstance(outcome, NotNow):
             self.waiting.append(name)
-        elif outcome is not None:  # as of an item that was stopped
+        elif outcome is not None:  # None: it was stopped
             self.assignment.ended(name, outcome)
         if name in self.locks:
             self.locks.pop(name).release()

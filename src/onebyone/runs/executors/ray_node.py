@@ -187,12 +187,14 @@ class PackActor:
                     return {}
                 taken = side.ray.get(side.mailbox.take.remote(self.pack, room))
                 asked = asked if taken else now
-                for name, _, files in taken:
+                able = {}
+                for name, item, files in taken:
                     if side.needs_files(name, files):
                         ended(name, Unshared())
-                able = [each for each in taken if not side.needs_files(each[0], each[2])]
-                active.update(name for name, *_ in able)
-                return {name: partial(side.start, name, item, files) for name, item, files in able}
+                    else:
+                        able[name] = partial(side.start, name, item, files)
+                active.update(able)
+                return able
 
             pack({}, self.terms.width, done=ended, failed=failed, more=more)
 

@@ -8,6 +8,7 @@ import secrets
 import shutil
 import socket
 import threading
+import time
 import warnings
 from collections import Counter, deque
 from collections.abc import Mapping
@@ -48,8 +49,8 @@ KILLED = "its job ended {} times without a result; see its log in {}"
 class SlurmExecutor(Executor):
     """Jobs of a SLURM cluster: one per run on CPUs, one per pack of runs on GPUs, submitted as arrays.
 
-    A job that is preempted or reaches its time limit writes checkpoints, and SLURM starts it again. Jobs go on
-    without this process; a sweep that is started again stops those that are left from before, and resumes their runs.
+    A job that is preempted or reaches its time limit writes checkpoints, and SLURM starts it again. Jobs continue if
+    this process ends. If the sweep is started again, it stops the remaining jobs and resumes their runs.
 
     Parameters
     ----------
@@ -130,11 +131,11 @@ class Dispatch:
                     self.waiting.clear()
                 if self.waiting and len(self.busy) < self.limit:
                     self.submit()
-                threading.Event().wait(REPORT_SECONDS)
+                time.sleep(REPORT_SECONDS)
                 self.report()
                 for job in [job for job in self.busy if job.done()]:
                     self.settle(job, self.busy.pop(job))
-        except BaseException:  # as of a second Ctrl-C
+        except BaseException:  # such as a second Ctrl-C
             (self.control / STOP).write_text(EXIT)
             if self.submitter.cluster == "slurm":
                 for job in self.busy:
@@ -177,14 +178,16 @@ class Dispatch:
             outcome = outcomes.get(name)
             if isinstance(outcome, Lost):
                 self.lost = True
+                if self.assignment.stopped.is_set():
+                    continue  # the next sweep resumes it
                 self.attempts[name] += 1
-                if self.attempts[name] < ATTEMPTS and not self.assignment.stopped.is_set():
+                if self.attempts[name] < ATTEMPTS:
                     self.waiting.append(name)
                     continue
                 outcome = Lost(KILLED.format(ATTEMPTS, self.control))
                 if (folder := self.work.folder(name)) is not None:
                     leave_error(folder, f"{outcome}\n")
-            if outcome is not None:  # as of an item that was stopped
+            if outcome is not None:  # None: it was stopped
                 self.assignment.ended(name, outcome)
 
     def stop(self) -> None:
