@@ -1,6 +1,6 @@
 """How good and how sure `OnlineClassifier` is: few images per class, a rare class, the middle of a stream.
 
-    python benchmarks/few.py few rare turn unknown --data-dir DIR [--dataset cifar10] [--sizes N ...] [--draws 5]
+    python benchmarks/few.py few rare turn unknown kept --data-dir DIR [--dataset cifar10] [--sizes N ...] [--draws 5]
 
 few      accuracy, mean confidence and calibration error (ECE, 15 bins) for some images per class, beside the nearest
          class mean and 1-NN on the same features and draws, and the accuracy that ``report()`` states
@@ -9,6 +9,8 @@ turn     learning one image and asking for another in turn: rounds per second, t
          complete solution, and the accuracy of both on 5,000 other images
 unknown  half of the classes known: AUROC of typicality, of the Mahalanobis distance from the nearest class and of the
          largest probability, and the share of known images turned away
+kept     cost of the kept samples, from which calibration, report and doubt follow: share of the bytes, and of the time
+         of a step of ten images, and of a step as ``OnlineClassifier`` takes it
 
 Test images are a random part of the test set. Prints tables and, with --out, writes their rows as CSV.
 """
@@ -19,11 +21,13 @@ import argparse
 import csv
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from copy import deepcopy
 from itertools import chain
 from pathlib import Path
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -31,6 +35,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from onebyone import Dataset, OnlineClassifier, UsageError, load
+from onebyone.tensors import nbytes
 
 Row = dict[str, Any]
 
@@ -184,9 +189,30 @@ def unknown(data: Dataset, test: tuple[Tensor, Tensor], draws: int) -> Iterator[
         }
 
 
+def kept(data: Dataset, rounds: int = 100) -> Iterator[Row]:
+    """Steps with and without keeping samples, in turn; the median of the ratios."""
+    for samples in (10, data.spec.chunk):
+        clf = learnt(data, draw(data.train_y, [50] * data.spec.num_classes, 0))
+        assert clf._state is not None
+        learner = clf._state.learner
+        shares = []
+        for step in range(rounds):
+            first = step * samples % (len(data.train_y) - samples)
+            x, y = data.train_x[first : first + samples], data.train_y[first : first + samples]
+            seconds = []
+            for keeping in (True, False):
+                with nullcontext() if keeping else mock.patch.object(learner.kept, "add"):
+                    start = time.perf_counter()
+                    learner.observe(x, y)
+                    seconds.append(time.perf_counter() - start)
+            shares.append(1 - seconds[1] / seconds[0])
+        share = nbytes(learner.kept) / learner.memory_bytes
+        yield {"part": "kept", "case": f"{samples} images", "seed": 0, "of bytes": share, "of time": median(shares)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("parts", nargs="*", default=["few", "rare", "turn", "unknown"])
+    parser.add_argument("parts", nargs="*", default=["few", "rare", "turn", "unknown", "kept"])
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--dataset", default="cifar10")
     parser.add_argument("--sizes", type=int, nargs="+")
@@ -203,6 +229,7 @@ def main() -> None:
         "rare": lambda: rare(data, test, settings.draws, settings.sizes or [5, 20, 100]),
         "turn": lambda: turn(data),
         "unknown": lambda: unknown(data, test, settings.draws),
+        "kept": lambda: kept(data),
     }
     rows = []
     for part in settings.parts:

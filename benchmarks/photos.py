@@ -40,6 +40,7 @@ from onebyone import OnlineClassifier, nets
 from onebyone.data.images import DRAFT
 from onebyone.data.loading import load_batches
 from onebyone.estimator.folders import BATCH, LabelledFile, contents_key, learn_files
+from onebyone.estimator.known_files import KnownFiles
 from onebyone.nets.lite0 import Lite0
 
 SIZES = {"32x32": (32, 32), "224x224": (224, 224), "4000x3000": (4000, 3000)}
@@ -174,7 +175,7 @@ def measure_files(images: int, batch_size: int, rounds: int) -> None:
                     pass
 
             def learning(clf: OnlineClassifier = clf, files: list[LabelledFile] = files, folder: str = folder) -> None:
-                clf._state = replace(clf._fitted(), files=frozenset())  # so that the files are learnt again
+                clf._state = replace(clf._fitted(), files=KnownFiles())  # so that the files are learnt again
                 assert learn_files(clf, files).files == len(files)
                 clf.save(Path(folder) / "model")
 

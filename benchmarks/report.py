@@ -18,7 +18,6 @@ from onebyone.runs.table import Table, render
 
 ROOT = Path(__file__).parent.parent
 NUMBERS = ROOT / "results" / "benchmarks"
-COLUMNS = re.compile(r"\S {2,}\S|^ {2}", re.MULTILINE)
 MARKUP = re.compile(r"([*_<|`])")
 
 
@@ -40,22 +39,25 @@ def gpu(numbers: dict[str, Any]) -> str:
     tables = read("tables")
     minutes = tables["seconds"] / tables["runs"] * 320 / 60
     same = {name.removeprefix("same "): value for name, value in numbers.items() if name.startswith("same ")}
+    found = ", ".join(f"{name} {value:.0e}" for name, value in same.items() if value)
+    differ = f"differ by at most {found}" if found else f"are identical for all {len(same)} methods that were compared"
     return f"""## On a GPU
 
-{numbers["device"]}, CCP, CIFAR-10 shapes, 10 + 10 images; milliseconds for a step of one run (`benchmarks/gpu.py`).
-With Triton's kernels for the ResNet (`nets/kernels.py`), which the next section compares with PyTorch's layers.
+The table shows the time of a training step of one run, in milliseconds: CCP with the image shape of CIFAR-10, 10
+incoming and 10 replayed images, on one {numbers["device"]} (`benchmarks/gpu.py`). A *captured* step is a CUDA graph,
+which is recorded once and then replayed. In a *pack*, several runs share the GPU.
 
 {render(Table("", [""], {"": ["separate passes", "joint pass"]}, rows), "markdown")}
 
-- Captured is {single["eager"] / single["captured"]:.1f} times as fast as eager.
-- 16 complete one-class runs with 10 evaluations each: {complete["seconds"]:.1f} s together, \
-{complete["megabytes each"]:.0f} MB per run.
-- The paper's tables, as they were run without the kernels: {tables["runs"]} runs, {tables["at once"]} at once, \
-in {tables["seconds"]:,.0f} s. These were {tables["what"]}. 320 take {minutes:.1f} minutes.
-- After 200 steps without TF32, captured and eager differ (largest relative difference of any parameter, buffer or
-  memory entry): {", ".join(f"{name} {value:.0e}" if value else f"{name} 0" for name, value in same.items())}.
-- A run alone and the same run in a pack of 16 have the same accuracy matrix: \
-{"yes" if numbers["alone as in the pack"] else "no"}.
+- **Captured.** A captured step is {single["eager"] / single["captured"]:.1f} times as fast as an eager one.
+- **Complete runs.** 16 runs with one class per task and 10 evaluations each take {complete["seconds"]:.1f} s together,
+  and {complete["megabytes each"]:.0f} MB of memory per run.
+- **The paper's tables.** They were run before the [kernels](#kernels-for-the-resnet) below were written:
+  {tables["runs"]} runs, {tables["at once"]} at once, in {tables["seconds"]:,.0f} s. These were {tables["what"]}.
+  At this rate, 320 runs take {minutes:.1f} minutes.
+- **The same results.** After 200 steps without TF32, the parameters, buffers and memory of captured and eager steps
+  {differ}. A run in a pack of 16 has {"the same" if numbers["alone as in the pack"] else "another"} accuracy matrix
+  {"as" if numbers["alone as in the pack"] else "than"} the same run alone.
 """
 
 
@@ -70,8 +72,9 @@ def ways(numbers: dict[str, Any]) -> str:
     columns = {"": [f"{method.upper()}, {passes}" for method, passes in cases]}
     return f"""### Kernels for the ResNet
 
-With Triton, convolution, BatchNorm, shortcut and ReLU are computed by kernels of this library. A pack of 16,
-milliseconds for a step of one run; all are measured in turn, four times: median (least to most).
+If Triton is installed, the ResNet's convolutions, BatchNorm, shortcuts and ReLU are computed by this library's own
+kernels. The times above are with these kernels. The table compares them with the layers of PyTorch, in a pack of 16:
+milliseconds for a step of one run, as the median (and the range) of four measurements that were made in turn.
 
 {render(Table("", [""], columns, rows), "markdown")}
 """
@@ -86,10 +89,116 @@ def precision(numbers: dict[str, Any]) -> str:
     ]
     return f"""### Accuracy in bf16
 
-CIFAR-10, one class at a time, M = 100, joint pass, tuned options: final accuracy in per cent
-(`benchmarks/precision.py`). `precision=bf16` is not used for the paper's tables.
+The option `precision=bf16` makes a step faster, but less precise. The table shows the final accuracy in per cent on
+CIFAR-10: one class at a time, M = 100, joint passes, tuned options (`benchmarks/precision.py`). The tables of the
+paper are in float32.
 
 {render(Table("", [""], {"": ["mean", "standard deviation", "seeds 0 to 4"]}, rows), "markdown")}
+"""
+
+
+def tried() -> str:
+    """Other kernels, by single measurements."""
+    about, found, after = (NUMBERS / "engine.txt").read_text().strip().split("\n\n")
+    heading, *rows = [re.split(r" {2,}", line.strip()) for line in found.splitlines()]
+    table = Table("", heading[:1], {"": heading[1:]}, [row + [""] * (len(heading) - len(row)) for row in rows])
+    return "\n\n".join(["### What was tried", prose(about), render(table, "markdown"), prose(after)]) + "\n"
+
+
+def overhead() -> str:
+    """A step against a bare loop."""
+    found: dict[str, list[list[str]]] = {}
+    for line in (NUMBERS / "step.txt").read_text().strip().splitlines():
+        if heading := re.search(r"threads: (\d+)$", line):
+            rows = found.setdefault(heading[1], [])
+        else:
+            name, taken, ratio = re.split(r" {2,}", line)
+            rows.append([name, taken.split()[0], ratio.split()[0]])
+    table = Table(
+        "",
+        ["threads", "step"],
+        {"": ["ms per step", "relative to the bare loop"]},
+        [[threads, *row] for threads, rows in found.items() for row in rows],
+    )
+    return f"""## What the library costs on a CPU
+
+A step of ER is compared with a bare PyTorch loop that does the same work: a reduced ResNet-18, 10 incoming and 10
+replayed images of 32 pixels, augmentation, a reservoir and SGD (`benchmarks/step.py`, 2 cores). `channels-last`, the
+memory layout that is the default on a CPU, is measured separately, because the bare loop does not use it. Ratios are
+medians over rounds.
+
+{render(table, "markdown")}
+"""
+
+
+def against_avalanche() -> str:
+    """A step against Avalanche's, for three networks."""
+    _, *blocks = (NUMBERS / "avalanche.txt").read_text().strip().split("\n\n")
+    parts = []
+    for block in blocks:
+        title, heading, *lines = block.splitlines()
+        names = re.split(r" {2,}", heading.strip())
+        rows = []
+        for line in lines:
+            name, *values = re.split(r" {2,}", line.strip())
+            value = dict(zip(names, values, strict=True))
+            ratios = [value[way].replace("x", " x") for way in ("as in its example", "optimized, channels-last")]
+            rows.append([name, value["ms per step"], value["above network"], *ratios])
+        columns = ["ms", "ms outside the network", "speed: its example = 1", "speed: optimized, channels-last = 1"]
+        network, _, shape = title.split(":")[0].partition(", ")
+        kind = f"samples of {shape.replace('x', ' x ')}" if "x" in shape else f"vectors of {shape} values"
+        parts.append(f"**{network}**, {kind}:\n\n" + render(Table("", ["step"], {"": columns}, rows), "markdown"))
+    return f"""## Compared with Avalanche 0.6.0 on a CPU
+
+The same step of ER is measured in both libraries: 10 incoming and 10 replayed samples, a memory of 200 samples, plain
+SGD, one thread (`benchmarks/against_avalanche.py`). Avalanche is used in these ways:
+
+- *as in its example* follows `examples/online_replay.py` of Avalanche.
+- *one call per step* does the same, but calls `train` once per batch, as live data require.
+- *optimized* removes everything that can be removed: metrics, transforms, and checks at every step.
+
+Avalanche passes incoming and replayed samples through the network together. *onebyone, joint pass* does the same.
+*onebyone* is the default, with two passes as in the paper, which is more work. *network alone* is a lower bound for
+every library: forward pass, backward pass and SGD on 20 constant samples. The last two columns are the speed relative
+to two of the ways to use Avalanche. All ratios are in `results/benchmarks/avalanche.txt`.
+
+{(chr(10) * 2).join(parts)}
+"""
+
+
+def growth() -> str:
+    """How the time of a step depends on sizes."""
+    titles = {
+        "memory per class": ("memory per class", "ms per step"),
+        "classes": ("classes", "ms per step"),
+        "batch": ("batch size", "ms per sample"),
+    }
+    found: dict[str, dict[str, list[str]]] = {}
+    networks: list[str] = []
+    for line in (NUMBERS / "growth.txt").read_text().strip().splitlines()[1:]:
+        if not line.startswith(" "):
+            networks.append(line)
+        elif not line.startswith("    "):
+            sizes = found.setdefault(next(name for name in titles if line.strip().startswith(name)), {})
+        else:
+            size, taken, _ = re.split(r" {2,}", line.strip())
+            sizes.setdefault(f"{int(size):,}", []).append(taken.removesuffix(" ms"))
+    tables = [
+        render(
+            Table("", [titles[name][0]], {"": [f"{network}: {titles[name][1]}" for network in networks]}, rows),
+            "markdown",
+        )
+        for name, sizes in found.items()
+        for rows in [[[size, *taken] for size, taken in sizes.items()]]
+    ]
+    return f"""## How the time of a step grows
+
+The time of a step of ER depends little on the size of the memory and on the number of classes. Larger batches take
+less time per sample (`benchmarks/growth.py`, one thread). The memory is full before anything is measured. It has 10
+classes in the first table, and 5 samples per class in the second. In the third table, as many samples are replayed as
+arrive.
+
+{(chr(10) * 2).join(tables)}
 """
 
 
@@ -112,25 +221,28 @@ def picture(numbers: dict[str, Any], path: Path) -> None:
     figure.savefig(path, dpi=160)
 
 
-def lines(title: str, name: str, note: str) -> str:
-    """What a program printed: sentences as prose, and columns as they are."""
-    blocks = (NUMBERS / f"{name}.txt").read_text().strip().split("\n\n")
-    shown = [f"```\n{block}\n```" if COLUMNS.search(block) else MARKUP.sub(r"\\\1", block) for block in blocks]
-    return "\n\n".join([f"## {title}", note, *shown]) + "\n"
+def prose(text: str) -> str:
+    """A paragraph of a text file as Markdown."""
+    return MARKUP.sub(r"\\\1", text)
 
 
 def main() -> None:
     numbers = read("gpu")
     parts = [
-        "# Benchmarks\n\nWritten by `python benchmarks/report.py` from `results/benchmarks/`, which the programs in "
-        "`benchmarks/` fill.\n",
+        """# Benchmarks
+
+This page shows how long a training step takes, first on a CPU and then on a GPU. Measurements of other parts are on
+the pages that describe them: [learning photographs](tutorials/own_encoder.md#speed-of-lite0) and [parallel
+fits](tutorials/clusters.md#exact-parallel-fits). Times depend on the machine. The programs in `benchmarks/` measure
+them on yours. `python benchmarks/report.py` writes this page from the measurements in `results/benchmarks/`.
+""",
+        overhead(),
+        against_avalanche(),
+        growth(),
         gpu(numbers),
         ways(numbers),
         precision(read("precision")),
-        lines("What was tried", "engine", "To make a step in a pack cheaper."),
-        lines("What the library costs on a CPU", "step", "`benchmarks/step.py`, 2 cores."),
-        lines("Against Avalanche 0.6.0 on a CPU", "avalanche", "`benchmarks/against_avalanche.py`, 2 cores."),
-        lines("How a step grows", "growth", "`benchmarks/growth.py`, 2 cores."),
+        tried(),
     ]
     (ROOT / "docs" / "benchmarks.md").write_text("\n".join(parts))
     picture(numbers, ROOT / "docs" / "speed.png")

@@ -3,9 +3,10 @@
 Trained in a single pass over one class at a time: the default, and stochastic gradient descent (logistic regression,
 ten samples per step; its features are standardised by the whole training set). Trained on all samples at once: linear
 discriminant analysis, Gaussian naive Bayes and the nearest neighbour. The seed defines the split of the data, the order
-of the classes, and the classifier.
+of the classes, and the classifier. Sets with fewer than 200 test samples are split more often: there, one sample is
+half a point or more.
 
-    python benchmarks/vectors.py [--seeds 3] [--first-seed 0] [--only NAME ...] [--features FOLDER]
+    python benchmarks/vectors.py [--seeds 3] [--small-seeds 40] [--first-seed 0] [--only NAME ...] [--features FOLDER]
 
 Data: the vectors of benchmarks/auto.py (a third is the test set), normally distributed clusters of 32 to 2,048
 dimensions, and, with a folder that benchmarks/features.py has written, embeddings of CIFAR-10 (5, 50 and 500 per class,
@@ -41,6 +42,7 @@ RESULTS = Path(__file__).parent.parent / "results" / "vectors.csv"
 DIMENSIONS = (32, 256, 768, 2048)
 CLASSES = 10
 TEST_SAMPLES = 3000
+SMALL = 200  # test samples
 Array = npt.NDArray[Any]
 Split = tuple[Array, Array, Array, Array]  # training samples and labels, test samples and labels
 
@@ -128,12 +130,15 @@ METHODS: dict[str, Callable[..., float]] = {
 }
 
 
-def measure(data: dict[str, Callable[[int], Split]], seeds: range) -> Iterator[dict[str, Any]]:
+def measure(
+    data: dict[str, Callable[[int], Split]], first: int, seeds: int, small_seeds: int
+) -> Iterator[dict[str, Any]]:
     print(f"{'':<28}" + "".join(f"{method:>12}" for method in METHODS) + f"{'LDA - default':>16}{'seconds':>9}")
     for name, split in data.items():
         start = time.perf_counter()
         found: dict[str, list[float]] = {method: [] for method in METHODS}
-        for seed in seeds:
+        count = small_seeds if len(split(first)[-1]) < SMALL else seeds
+        for seed in range(first, first + count):
             parts = split(seed)
             for method, accuracy in METHODS.items():
                 found[method].append(accuracy(*parts, seed))
@@ -149,6 +154,7 @@ def measure(data: dict[str, Callable[[int], Split]], seeds: range) -> Iterator[d
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--small-seeds", type=int, default=40)
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--only", nargs="+", help="names of data sets, or how they begin")
     parser.add_argument("--features", type=Path, help="folder that benchmarks/features.py has written")
@@ -158,7 +164,7 @@ def main() -> None:
     data = sets(settings.features)
     if settings.only:
         data = {name: split for name, split in data.items() if name.startswith(tuple(settings.only))}
-    rows = list(measure(data, range(settings.first_seed, settings.first_seed + settings.seeds)))
+    rows = list(measure(data, settings.first_seed, settings.seeds, settings.small_seeds))
     with settings.out.open("w", newline="") as file:
         writer = csv.DictWriter(file, ["data", "method", "seeds", "accuracy", "std"], lineterminator="\n")
         writer.writeheader()
