@@ -1,14 +1,18 @@
 """Helpers of the tests of OnlineClassifier."""
 
+import json
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors import safe_open
+from safetensors import torch as safetensors
 
 from onebyone import OnlineClassifier, methods
 from onebyone.methods import AUTO, Options, ReplayOptions, method
 from onebyone.methods.registry import AnyLearner
+from onebyone.tensors import digest
 
 NAMES = list(methods())
 REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
@@ -43,7 +47,8 @@ def state_of(clf: OnlineClassifier) -> dict[str, Any]:
     }
     if clf._state is not None:
         found["slots"] = dict(clf._state.slots)
-        found["record"] = {name: tensor.tolist() for name, tensor in clf._state.record.tensors().items()}
+        evidence = clf._state.record.tensors() | clf._state.held_back.tensors()
+        found["evidence"] = {name: tensor.tolist() for name, tensor in evidence.items()}
         found["tensors"] = bits(clf)
     return deepcopy(found)
 
@@ -56,6 +61,17 @@ def learn(clf: OnlineClassifier, start: int = 0, stop: int = 900) -> OnlineClass
 def saved(folder: Path) -> int:
     """How many samples a process that starts now would find in an autosave folder."""
     return OnlineClassifier.load(folder).n_samples_seen_
+
+
+def forged(content: bytes, path: Path, change: Any) -> None:
+    """Write a file with a changed description or changed tensors and a correct checksum."""
+    path.write_bytes(content)
+    with safe_open(path, framework="pt") as file:
+        description = json.loads(file.metadata()["onebyone"])
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
+    change(description, tensors)
+    text = json.dumps(description)
+    path.write_bytes(safetensors.save(tensors, {"onebyone": text, "sha256": digest(tensors, text)}))
 
 
 X, Y = vectors(900)

@@ -15,7 +15,7 @@ from statistics import fmean, median
 
 import pytest
 
-from onebyone import Spec, create
+from onebyone import OnlineClassifier, Spec, create
 from onebyone.engine import measure_cost
 from page_numbers import (
     ROOT,
@@ -220,6 +220,8 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     ),
     "docs/tutorials/live.md": (
         *(Defaults("ccp"), Code("onebyone.estimator.record:SIZE"), Code("onebyone.estimator.record:ENOUGH")),
+        *(Code("onebyone.estimator.held_back:MOST"), Code("onebyone.estimator.held_back:FIRST")),
+        Computed(lambda: [100 * OnlineClassifier().validation_fraction]),
         Stated("0.8 80", "what a probability means"),
     ),
     "docs/tutorials/own_encoder.md": (

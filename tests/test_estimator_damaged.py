@@ -13,6 +13,7 @@ from safetensors import safe_open
 from safetensors import torch as safetensors
 from torch import Tensor, nn
 
+from classifiers import forged
 from onebyone import OnlineClassifier, UsageError
 from onebyone.methods import AUTO
 from onebyone.tensors import digest
@@ -90,17 +91,6 @@ def damage(saved: bytes, path: Path, times: int) -> None:
     assert works < times / 20  # a byte may be replaced by itself
 
 
-def forged(saved: bytes, path: Path, change: Any) -> None:
-    """Write a file with a changed description or changed tensors and a correct checksum."""
-    path.write_bytes(saved)
-    with safe_open(path, framework="pt") as file:
-        description = json.loads(file.metadata()["onebyone"])
-        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-    change(description, tensors)
-    text = json.dumps(description)
-    path.write_bytes(safetensors.save(tensors, {"onebyone": text, "sha256": digest(tensors, text)}))
-
-
 def value_paths(value: Any, before: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The path to every value inside a JSON value."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
@@ -163,8 +153,8 @@ def tensor(name: str, make: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (with_value("version", 5), "it has version 5, but this onebyone reads 4"),
-        (with_value("version", "4"), "it has version '4'"),
+        (with_value("version", 6), "it has version 6, but this onebyone reads 5"),
+        (with_value("version", "5"), "it has version '5'"),
         (with_value("room", 10**12), "counts is torch.int64"),
         (with_value("room", 10**30), "whole number"),
         (with_value("options.memory_samples", 10**12), "memory.x is"),
@@ -303,7 +293,9 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 def version_one(description: Any, tensors: dict[str, Tensor]) -> None:
     """Change a file to what was written before there were priors, free slots and records."""
     description["version"] = 1
-    del description["slots"], description["parameters"]["prior"], description["parameters"]["unknown_rate"]
+    del description["slots"]
+    for name in ("prior", "unknown_rate", "validation_fraction"):
+        del description["parameters"][name]
     for name in [name for name in tensors if name.startswith("record.")]:
         del tensors[name]
 

@@ -60,15 +60,16 @@ def samples(ids: list[int]) -> tuple[Any, list[int]]:
 
 
 def found(clf: OnlineClassifier) -> Counter[int]:
-    """How often each sample is in the memory, which can hold all. Checks that the counts per class agree."""
+    """How often each sample is in the memory, which can hold all, or held back. Checks the counts per class."""
     learner: Any = learner_of(clf)
+    state = clf._state
+    assert state is not None
     rows = learner.memory.x[:-1][learner.memory.filled]
-    kept = Counter(int(value) for value in rows[:, 0])
+    kept = Counter(int(row[0]) for row in (*rows, *state.held_back.x))
     by_class = Counter(number % CLASSES for number in kept.elements())
-    slots = clf._state.slots if clf._state else {}
-    counts = {label: int(learner.counts[slot]) for label, slot in slots.items() if learner.counts[slot]}
+    counts = {label: int(state.counts[slot]) for label, slot in state.slots.items() if state.counts[slot]}
     assert counts == dict(by_class)
-    assert clf.n_samples_seen_ == sum(kept.values()) == int(learner.memory.seen)
+    assert clf.n_samples_seen_ == sum(kept.values()) == int(learner.memory.seen) + len(state.held_back)
     return kept
 
 

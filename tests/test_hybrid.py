@@ -308,7 +308,7 @@ def test_a_classifier_has_one_memory_for_both(digits: Dataset, tmp_path: Path) -
 
 def test_fit_shows_the_network_a_sample_as_often_as_asked_and_the_statistics_once(digits: Dataset) -> None:
     x, y = digits.train_x[:300].numpy(), digits.train_y[:300].tolist()
-    clf = OnlineClassifier("hybrid", memory="30KB", epochs=3).fit(x, y)
+    clf = OnlineClassifier("hybrid", memory="30KB", epochs=3, validation_fraction=0).fit(x, y)
     learner: Hybrid = clf._state.learner  # type: ignore[union-attr,assignment]
     assert int(learner.network.steps) == 3 * 30  # of 10 samples
     assert int(learner.network.counts.sum()) == 300
@@ -327,7 +327,7 @@ def test_a_run_on_digits(digits: Dataset, onebyone: Callable[..., tuple[int, str
 
 def test_the_first_reports_are_those_of_the_statistics(digits: Dataset) -> None:
     """The network cannot leave samples out, and predicts only some before it learns them."""
-    clf = OnlineClassifier("hybrid", memory=2000)
+    clf = OnlineClassifier("hybrid", memory=2000, validation_fraction=0)
     clf.partial_fit(digits.train_x[:1], digits.train_y[:1])
     with pytest.raises(UsageError, match="there is nothing to report yet, because hybrid predicts samples before it"):
         clf.report()

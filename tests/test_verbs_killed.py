@@ -28,7 +28,7 @@ CASES = [(name, verb) for name in ("patch-lda", "er") for verb in VERBS if (name
 
 
 def observed(clf: OnlineClassifier) -> dict[str, Any]:
-    return {name: state_of(clf)[name] for name in ("tensors", "slots", "record")}
+    return {name: state_of(clf)[name] for name in ("tensors", "slots", "evidence")}
 
 
 def kill(*_: Any) -> None:

@@ -295,7 +295,7 @@ def info_command(file: Model) -> Answer:
 def class_counts(clf: OnlineClassifier) -> dict[str, int]:
     """How many samples of each class were learnt."""
     assert clf._state is not None
-    counts = clf._state.learner.counts.tolist()
+    counts = clf._state.counts.tolist()
     return {str(label): counts[slot] for label, slot in zip(clf._state.labels, clf._state.columns, strict=True)}
 
 

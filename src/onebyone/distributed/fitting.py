@@ -20,10 +20,11 @@ from onebyone.engine import choose_device
 from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.estimator import OnlineClassifier
-from onebyone.estimator.building import State, check_settings
+from onebyone.estimator.building import check_settings
 from onebyone.estimator.calls import begin, learning
 from onebyone.estimator.folders import Learnt, as_given, file_lock, find_images, image_batches, known_files, learn_files
 from onebyone.estimator.inputs import read_samples
+from onebyone.estimator.state import State
 from onebyone.estimator.verbs import copied
 from onebyone.methods.learner import Learner
 from onebyone.runs.executors import Assignment, Executor, Failed, Lost, Status, Worker, executor_named

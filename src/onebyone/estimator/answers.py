@@ -111,9 +111,9 @@ class AnsweringClassifier(StatefulClassifier):
 
         Probabilities are the softmax of the scores divided by a temperature, and depend on ``prior``. The temperature
         is chosen such that a class that is predicted with the probability 0.8 is right in about 80 % of the cases. It
-        is fitted to predictions of samples that were left out or not learnt yet, so it needs no test set. Methods that
-        keep statistics average the softmax at half, once and twice this temperature. So does ``hybrid`` until it has
-        predicted 20 samples before it learnt them.
+        is fitted to the predictions from which ``report`` is computed, so it needs no test set. Methods that keep
+        statistics average the softmax at half, once and twice this temperature. So does ``hybrid`` while its report is
+        that of its statistics.
 
         Parameters
         ----------
@@ -189,9 +189,10 @@ class AnsweringClassifier(StatefulClassifier):
 
         Methods that keep statistics predict some of the learnt samples as if these had been left out. They use about
         the same number of samples of each class, so the accuracy is that for equally frequent classes, whatever
-        ``prior`` is. Other methods use the last 256 predictions of samples that they had not learnt yet, without those
-        of the first samples of a class. Until ``hybrid`` has 20 of these, the report is that of its statistics alone,
-        and its ``source`` says so.
+        ``prior`` is. Networks predict samples that are held back (``validation_fraction``), also about the same number
+        of each class. While fewer than 20 are held back, they use the last 256 predictions of samples that they had not
+        learnt yet, without those of the first samples of a class. Until ``hybrid`` has 20 of these, the report is that
+        of its statistics alone. ``source`` says which predictions were used.
 
         Returns
         -------

@@ -17,8 +17,8 @@ from filelock import BaseFileLock
 from onebyone import files
 from onebyone.errors import UsageError
 from onebyone.estimator import persistence
-from onebyone.estimator.building import State
 from onebyone.estimator.locking import lock_of
+from onebyone.estimator.state import State
 
 FILE = "classifier.safetensors"  # in the folder
 SECONDS = 5.0  # longest time between the return of a call and its save

@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cached_property
-from itertools import count
+from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
 from onebyone import nets
 from onebyone.data import CropFlip, Spec
 from onebyone.errors import UsageError, unknown
-from onebyone.estimator.known_files import KnownFiles
-from onebyone.estimator.labels import Label, as_array, in_order
-from onebyone.estimator.priors import check_prior
-from onebyone.estimator.record import Record
+from onebyone.estimator.priors import check_prior, is_share
 from onebyone.estimator.samples import Layout
 from onebyone.methods import (
     AUTO,
@@ -33,7 +25,6 @@ from onebyone.methods import (
     auto_budget,
     choose,
     create,
-    grown,
     method,
 )
 from onebyone.methods.registry import AnyLearner
@@ -48,8 +39,9 @@ EXPECTED_CLASSES = 64  # "auto" chooses statistics only if those of this many cl
 LARGE_IMAGE = (3, 224, 224)  # a shape that every encoder of images reads
 MAX_PATCH_IMAGE = 64  # pixels of the shorter side from which a warning recommends an encoder
 MAX_REPLAY_SIZE = 2**20  # samples per step
+MOST_HELD_BACK = 0.5  # of the samples
 # Parameters that may change between calls.
-CHANGEABLE = ("batch_size", "epochs", "prior", "unknown_rate", "autosave", "every")
+CHANGEABLE = ("batch_size", "epochs", "validation_fraction", "prior", "unknown_rate", "autosave", "every")
 PARAMETER_OF_OPTION = {  # options of methods that are set by a parameter of the classifier
     "memory_samples": "memory",
     "memory_per_class": "memory",
@@ -57,55 +49,6 @@ PARAMETER_OF_OPTION = {  # options of methods that are set by a parameter of the
     "encoder": "encoder",
     "augment": "augment",
 }
-
-
-@dataclass(frozen=True)
-class State:
-    """The state of a fitted classifier. Only a call that succeeds replaces it."""
-
-    parameters: Mapping[str, Any]  # of the constructor, at the first call
-    layout: Layout
-    slots: Mapping[Label, int]  # the learner's class of each label, in order of arrival
-    learner: AnyLearner
-    method: str  # of the learner; the chosen one if the parameter is "auto"
-    feature_names: tuple[str, ...] | None = None
-    record: Record = field(default_factory=Record)
-    files: KnownFiles = field(default_factory=KnownFiles)  # learnt by learn_files
-
-    @cached_property
-    def labels(self) -> list[Label]:
-        """The labels in the order of ``classes_``."""
-        arrived = list(self.slots)
-        return [arrived[position] for position in in_order(arrived)] if arrived else []
-
-    @cached_property
-    def columns(self) -> list[int]:
-        """The slot of each entry of ``classes``."""
-        return [self.slots[label] for label in self.labels]
-
-    @cached_property
-    def classes(self) -> npt.NDArray[Any]:
-        """The labels in the order of ``classes_``, as an array."""
-        return as_array(self.labels)
-
-    def with_labels(self, new: Iterable[Label]) -> State:
-        """A state that knows these labels too, in free slots, with a learner that has capacity for them."""
-        slots = dict(self.slots)
-        used = set(slots.values())
-        free = (slot for slot in count() if slot not in used)
-        for label in new:
-            if label not in slots:
-                slots[label] = next(free)
-        if len(slots) == len(self.slots):
-            return self
-        return replace(self, slots=slots, learner=with_capacity(self, max(slots.values()) + 1))
-
-    def attributes(self) -> dict[str, Any]:
-        """The attributes of a fitted classifier."""
-        found = {"classes_": self.classes, "n_features_in_": math.prod(self.layout.shape), "method_": self.method}
-        if self.feature_names is not None:
-            found["feature_names_in_"] = np.array(self.feature_names, dtype=object)
-        return found
 
 
 def learner_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -126,6 +69,9 @@ def check_settings(parameters: Mapping[str, Any]) -> None:
             raise UsageError(f"{name} is {value!r}; it must be a whole number, at least 1")
     if not isinstance(parameters["options"], Mapping | None):
         raise UsageError(f"options is {parameters['options']!r}; give a dictionary such as {{'learning_rate': 0.01}}")
+    share = parameters["validation_fraction"]
+    if not is_share(share) or share > MOST_HELD_BACK:
+        raise UsageError(f"validation_fraction is {share!r}; it must be a number from 0 to {MOST_HELD_BACK}")
     check_prior(parameters["prior"], parameters["unknown_rate"])
 
 
@@ -196,65 +142,6 @@ def check_replay_size(learner: AnyLearner) -> None:
     """Raise an error if a step would allocate too much. The value may come from a file that is not trusted."""
     if isinstance(learner.options, ReplayOptions) and learner.options.replay_size > MAX_REPLAY_SIZE:
         raise UsageError(f"replay_size is {learner.options.replay_size}; it must be at most {MAX_REPLAY_SIZE}")
-
-
-def with_capacity(state: State, classes: int) -> AnyLearner:
-    """The learner, enlarged if it cannot hold this number of classes.
-
-    Raises
-    ------
-    UsageError
-        If the memory is too small for the statistics of this number of classes.
-    """
-    capacity = state.learner.spec.num_classes
-    while capacity < classes:
-        capacity *= 2
-    if capacity == state.learner.spec.num_classes:
-        return state.learner
-    try:
-        learner = _grown(state, capacity)
-    except UsageError:  # if twice the capacity does not fit, the capacity that is needed may
-        learner = _grown(state, classes)
-    _warn_of_lost_filters(state, learner)
-    _warn_of_more_bytes(state, learner)
-    return learner
-
-
-def _grown(state: State, classes: int) -> AnyLearner:
-    try:
-        return grown(state.learner, classes)
-    except UsageError as error:
-        memory = state.parameters["memory"]
-        raise UsageError(
-            f"memory is {memory!r}, too little for {classes} classes ({error}); start again with a larger memory"
-        ) from None
-
-
-def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
-    """Warn once, when there are less than half as many filters as with the initial capacity for classes."""
-    before, after = state.learner.filters, learner.filters
-    if after == before:
-        return
-    with torch.device("meta"):  # shapes only
-        spec = replace(learner.spec, num_classes=INITIAL_CAPACITY)
-        initial = type(learner)(learner.options, spec, learner.seed, "meta").filters
-    if 2 * after < initial <= 2 * before:
-        warnings.warn(
-            f"memory is {state.parameters['memory']!r}, and capacity for {learner.spec.num_classes} classes leaves "
-            f"{after} of {initial} filters, which lowers the accuracy; start again with a larger memory",
-            stacklevel=7,
-        )
-
-
-def _warn_of_more_bytes(state: State, learner: AnyLearner) -> None:
-    """Warn if the memory exceeds its size, because one number per class is stored with each sample."""
-    memory = state.parameters["memory"]
-    if isinstance(memory, str) and learner.memory_bytes > 1.1 * number_of_bytes(memory, "memory"):
-        warnings.warn(
-            f"memory is {memory!r}, and capacity for {learner.spec.num_classes} classes makes it "
-            f"{learner.memory_bytes:,} bytes; if that is too much, start again with a smaller memory",
-            stacklevel=7,
-        )
 
 
 def memory_samples(amount: Any, build: Callable[..., AnyLearner]) -> int:

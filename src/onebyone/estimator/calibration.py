@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from onebyone.errors import UsageError
-from onebyone.estimator.building import State
 from onebyone.estimator.record import ENOUGH, keeps_left_out
+from onebyone.estimator.state import State
 from onebyone.methods import LeftOut
 from onebyone.methods.hybrid import Hybrid
 
-Source = Literal["left out", "left out by the statistics", "predicted before learnt"]
+Source = Literal["left out", "held back", "left out by the statistics", "predicted before learnt"]
 SUPPORT = 2  # values that must be expected below a quantile of values
 CONFIDENCE = 0.95  # of a limit where fewer are
 
@@ -29,13 +29,16 @@ class Evidence(NamedTuple):
 
 
 def evidence(state: State) -> Evidence:
-    """Predictions that the learner made without the sample, or before it learnt the sample.
+    """Predictions that the learner makes without the sample, or made before it learnt the sample.
 
-    ``hybrid`` has those of its statistics without the sample until it has predicted enough samples itself.
+    The second kind serves while few samples are held back. ``hybrid`` has those of its statistics without the sample
+    until it has predicted enough samples itself.
     """
     learner = state.learner
     source: Source = "left out"
-    if isinstance(learner, Hybrid) and not uses_record(state):
+    if uses_held_back(state):
+        return Evidence(state.held_out, "held back")
+    if isinstance(learner, Hybrid) and not uses_predictions(state):
         learner, source = learner.statistics, "left out by the statistics"
     if keeps_left_out(learner):
         found = learner.left_out()
@@ -46,25 +49,33 @@ def evidence(state: State) -> Evidence:
 
 def temperature(state: State) -> float:
     """The number that scores are divided by before probabilities are computed."""
-    return state.record.temperature if uses_record(state) else state.learner.temperature()
+    if uses_held_back(state):
+        return state.held_out_temperature
+    return state.record.temperature if uses_predictions(state) else state.learner.temperature()
 
 
 def probabilities(state: State) -> Callable[[Tensor], Tensor]:
     """The function from scores [n, C], divided by the temperature, to probabilities, for which that was fitted.
 
-    The temperature of a record is that of a softmax. ``hybrid`` has the temperature of its statistics before, which is
-    that of their mean of three.
+    The temperature of predictions is that of a softmax. ``hybrid`` has the temperature of its statistics before, which
+    is that of their mean of three.
     """
-    return softmax if uses_record(state) else state.learner.probabilities
+    return softmax if uses_predictions(state) else state.learner.probabilities
 
 
 def softmax(scores: Tensor) -> Tensor:
     return scores.softmax(1)
 
 
-def uses_record(state: State) -> bool:
-    """Whether predictions of samples before they were learnt decide how confident the classifier is."""
-    return len(state.record.y) >= ENOUGH and not keeps_left_out(state.learner)
+def uses_predictions(state: State) -> bool:
+    """Whether predictions of samples that were not learnt, or not yet, decide how confident the classifier is."""
+    enough = max(len(state.held_back), len(state.record.y)) >= ENOUGH
+    return enough and not keeps_left_out(state.learner)
+
+
+def uses_held_back(state: State) -> bool:
+    """Whether these are predictions of samples that are held back."""
+    return len(state.held_back) >= ENOUGH
 
 
 def log_prior(state: State, prior: Any) -> Tensor | None:
@@ -109,7 +120,7 @@ def threshold(state: State, unknown_rate: float) -> float:
     A new sample like those that were learnt is below it with the probability ``unknown_rate``, on average over samples.
     """
     found = state.learner.typical_values()
-    values = (state.record.typicality if found is None else found.cpu()).double()
+    values = (evidence(state).predictions.typicality if found is None else found.cpu()).double()
     return -math.inf if len(values) < ENOUGH or not unknown_rate else low_quantile(values, unknown_rate)
 
 

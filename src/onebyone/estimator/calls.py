@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from inspect import signature
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -19,7 +20,6 @@ from onebyone.engine import choose_device, reproducible
 from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.building import (
-    State,
     build_learner,
     check_settings,
     encoder_size,
@@ -27,10 +27,12 @@ from onebyone.estimator.building import (
     method_in_use,
     warn_of_large_images,
 )
+from onebyone.estimator.held_back import room
 from onebyone.estimator.inputs import Samples, check_batch, images_in, is_image, read_samples
 from onebyone.estimator.labels import Label, as_labels
-from onebyone.estimator.record import SIZE, Record, keeps_left_out
+from onebyone.estimator.record import ENOUGH, SIZE, Record, keeps_left_out
 from onebyone.estimator.samples import Layout
+from onebyone.estimator.state import State
 from onebyone.methods.learner import Learner
 from onebyone.methods.registry import AnyLearner
 
@@ -159,29 +161,26 @@ def check_unchanged(state: State, parameters: Mapping[str, Any]) -> None:
 
 
 def train(
-    learner: AnyLearner,
+    state: State,
     lesson: Lesson,
     order: Tensor,
-    batch_size: int,
-    record: Record,
+    parameters: Mapping[str, Any],
     *,
     again: bool = False,
     in_sequence: bool = False,
-) -> Record:
-    """One pass over the samples.
+) -> State:
+    """One pass over the samples. The learner of the state is changed.
 
     Parameters
     ----------
-    learner
-        The learner to train.
+    state
+        The state to continue.
     lesson
         The samples.
     order
         [m] indices of the samples, in the order of the steps.
-    batch_size
-        Samples per step, for a learner to which that matters. Others take larger steps, which are faster.
-    record
-        Earlier predictions of samples before they were learnt.
+    parameters
+        Of the classifier, for ``batch_size`` and ``validation_fraction``.
     again
         Whether these samples were learnt before. Then nothing is stored, counted or recorded.
     in_sequence
@@ -189,24 +188,46 @@ def train(
 
     Returns
     -------
-    The record with more predictions.
+    The state with the samples that are held back, and with more predictions of samples before they were learnt.
     """
+    learner, record, held = state.learner, state.record, state.held_back
+    share = holding_share(learner, lesson, parameters)
     boundaries = in_sequence and learner.needs_boundaries
-    recorded = not again and not keeps_left_out(learner)
-    size = batch_size if learner.steps_matter else learner.chunk
+    # Learners to which the number of samples in a step does not matter take larger steps, which are faster.
+    size = int(parameters["batch_size"]) if learner.steps_matter else learner.chunk
     for start in range(0, len(order), size):
         index = order[start : start + size]
         batch, classes = lesson.x[index].to(learner.device), lesson.slots[index.to(lesson.slots.device)]
-        if recorded:
+        weight = None if lesson.weight is None else lesson.weight[index].to(learner.device)
+        if again and len(held):
+            known = ~held.contains(batch).to(batch.device)
+            batch, classes = batch[known], classes[known]
+            weight = None if weight is None else weight[known]
+        elif share and not again:
+            held, batch, classes = held.divide(batch, classes, learner, share)
+        if not len(classes):
+            continue
+        if not again and not keeps_left_out(learner) and len(held) < ENOUGH:
             record = predicted(learner, batch, classes, record, len(order) - start)
         if boundaries and learner.observed.any() and not learner.observed[classes].all():
             learner.end_task()
         step = learner.repeat if again else learner.observe
-        if lesson.weight is None:
+        if weight is None:
             step(batch, classes)
         else:
-            step(batch, classes, lesson.weight[index].to(learner.device))
-    return record
+            step(batch, classes, weight)
+    return replace(state, record=record, held_back=held)
+
+
+def holding_share(learner: AnyLearner, lesson: Lesson, parameters: Mapping[str, Any]) -> float:
+    """The share of samples to hold back.
+
+    It is 0 for learners that keep statistics, so that merging and forgetting stay exact, for samples with weights,
+    which would have to be kept too, and for a memory so small that too few samples would be held back to be of use.
+    """
+    is_network = type(learner).merge is Learner.merge and not keeps_left_out(learner)
+    useful = is_network and lesson.weight is None and room(learner) >= ENOUGH
+    return float(parameters["validation_fraction"]) if useful else 0.0
 
 
 def predicted(learner: AnyLearner, x: Tensor, slots: Tensor, record: Record, left: int) -> Record:

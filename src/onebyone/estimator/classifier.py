@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -86,6 +85,13 @@ class OnlineClassifier(ChangingClassifier):
         only one pass. ``partial_fit`` always makes one pass, in the given order. For a method that needs task
         boundaries (``icarl``), all classes of ``fit`` are one task, and a new class in ``partial_fit`` starts a new
         task.
+    validation_fraction
+        Share of the samples that a network holds back instead of learning them, from 0 to 0.5. Probabilities,
+        ``report`` and ``predict(X, unknown=...)`` are based on its predictions of these samples. The first 10 samples
+        of a class are always learnt. At most 64 samples are held back at a time, and they take at most 5 % of the bytes
+        of ``memory``. A sample that is replaced by another one is learnt then. No sample is held back if ``memory``
+        holds fewer than about 400 samples, or if ``sample_weight`` is given. Methods that keep statistics learn all
+        samples. ``validation_fraction`` may change between calls.
     augment
         Augmentation of images: ``"none"``, ``"crop"``, ``"crop+flip"`` or ``"auto"``, which crops images of at least 24
         pixels. Use ``"crop+flip"`` if a mirrored image belongs to the same class, as for most photographs.
@@ -125,6 +131,7 @@ class OnlineClassifier(ChangingClassifier):
         options: Mapping[str, Any] | None = None,
         batch_size: int = 10,
         epochs: int = 3,
+        validation_fraction: float = 0.05,
         augment: str = "auto",
         channels: str = "auto",
         random_state: Any = 0,
@@ -141,6 +148,7 @@ class OnlineClassifier(ChangingClassifier):
         self.options = options
         self.batch_size = batch_size
         self.epochs = epochs
+        self.validation_fraction = validation_fraction
         self.augment = augment
         self.channels = channels
         self.random_state = random_state
@@ -184,9 +192,8 @@ class OnlineClassifier(ChangingClassifier):
         with learning():
             state, lesson = prepare(self, self._state, X, y, classes, sample_weight)
             with self._all_or_nothing(state):
-                order, size = lesson.order, int(self.batch_size)
-                record = train(state.learner, lesson, order, size, state.record, in_sequence=True)
-                self._accept(replace(state, record=record), len(order))
+                state = train(state, lesson, lesson.order, self.get_params(deep=False), in_sequence=True)
+                self._accept(state, len(lesson.order))
         return self
 
     def learn_from(self, batches: Any) -> Self:
@@ -244,11 +251,11 @@ class OnlineClassifier(ChangingClassifier):
         with learning():
             state, lesson = prepare(self, None, X, y, sample_weight=sample_weight)
             with self._all_or_nothing(state):
-                random, record = generator(state.learner.seed, "fit"), state.record
+                random = generator(state.learner.seed, "fit")
                 for epoch in range(self.epochs):
                     shuffled = lesson.order[torch.randperm(len(lesson.order), generator=random)]
-                    record = train(state.learner, lesson, shuffled, int(self.batch_size), record, again=epoch > 0)
-                self._accept(replace(state, record=record), len(lesson.order))
+                    state = train(state, lesson, shuffled, self.get_params(deep=False), again=epoch > 0)
+                self._accept(state, len(lesson.order))
         return self
 
     def __sklearn_tags__(self) -> Any:

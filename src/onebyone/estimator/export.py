@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from onebyone.errors import UsageError
 from onebyone.estimator import calibration
-from onebyone.estimator.building import State
 from onebyone.estimator.labels import to_json
+from onebyone.estimator.state import State
 from onebyone.files import atomic_write
 from onebyone.methods import NetworkLearner
 from onebyone.nets import Encoder

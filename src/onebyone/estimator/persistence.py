@@ -19,24 +19,25 @@ from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.estimator import labels as label_codes
 from onebyone.estimator.building import (
-    State,
     augmentation,
     check_replay_size,
     check_settings,
     encoder_option,
     learner_parameters,
 )
+from onebyone.estimator.held_back import HeldBack
 from onebyone.estimator.known_files import KnownFiles
 from onebyone.estimator.labels import Label
 from onebyone.estimator.record import Record
 from onebyone.estimator.samples import Layout
+from onebyone.estimator.state import State
 from onebyone.methods import AUTO, BudgetOptions, Learner, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted
 from onebyone.tensors import digest, read_tensors, write_tensors
 
-VERSION = 4
-READABLE = (1, 2, 3, 4)
+VERSION = 5
+READABLE = (1, 2, 3, 4, 5)
 MAX_COUNT = 2**48  # samples per class
 GENERATOR = "_extra_state"  # name of the state of a random generator, whose format depends on the type of device
 
@@ -81,7 +82,8 @@ def read(
 
 def contents(state: State) -> dict[str, Tensor]:
     left_out = encoder_tensors(state.learner)
-    tensors = state.learner.state_dict() | state.record.tensors() | state.files.tensors(state.slots)
+    tensors = state.learner.state_dict() | state.record.tensors() | state.held_back.tensors()
+    tensors |= state.files.tensors(state.slots)
     return {name: tensor.contiguous() for name, tensor in tensors.items() if name not in left_out}
 
 
@@ -169,6 +171,8 @@ def open_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         description["parameters"] |= {"prior": "uniform", "unknown_rate": 0.05}
         description["slots"] = list(range(len(description["labels"])))
         tensors |= Record().tensors()
+    if description["version"] < 5:  # written when all samples were learnt
+        description["parameters"] |= {"validation_fraction": 0.0}
     return description, tensors
 
 
@@ -186,6 +190,7 @@ def parse(
         raise UsageError(f"room {room!r} or seed {seed!r} is not a whole number")
     slots = parse_slots(found, room)
     record = Record.from_tensors(tensors, set(slots.values()), room)
+    held_back = HeldBack.from_tensors(tensors, set(slots.values()), layout)
     former = [label_codes.from_json(name) for name in found.get("former_names", [])]
     files = KnownFiles.from_tensors(tensors, slots, former)
     names = parse_names(found["features"], layout)
@@ -228,7 +233,8 @@ def parse(
         tensors |= {name: tensor for name, tensor in learner.state_dict().items() if name.endswith(GENERATOR)}
     learner.load_state_dict(tensors)
     check_values(learner, set(slots.values()))
-    return State(learner_parameters(parameters), layout, slots, learner, chosen, names, record, files), parameters
+    fixed = learner_parameters(parameters)
+    return State(fixed, layout, slots, learner, chosen, names, record, files, held_back), parameters
 
 
 def parse_slots(found: Mapping[str, Any], room: int) -> dict[Label, int]:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from onebyone.errors import UsageError
 from onebyone.estimator import calibration
-from onebyone.estimator.building import State
 from onebyone.estimator.calibration import Source
 from onebyone.estimator.labels import Label, to_json
 from onebyone.estimator.record import keeps_left_out
+from onebyone.estimator.state import State
 from onebyone.methods.hybrid import Hybrid
 from onebyone.methods.patch_lda import PatchLDA
 from onebyone.text import escaped
@@ -64,10 +64,11 @@ class Alike:
 class Report:
     """The estimated accuracy of a classifier, which ``OnlineClassifier.report`` returns.
 
-    It is computed from predictions of samples that were left out (methods that keep statistics) or not learnt yet
-    (networks). If classes arrive one at a time, a network predicts each sample while it does not know the later
-    classes. The accuracy on all classes is then different from the reported one. Until ``hybrid`` has predicted 20
-    samples, its report is that of its statistics.
+    It is computed from predictions of samples that were left out (methods that keep statistics) or held back
+    (networks). While fewer than 20 samples are held back, it is computed from predictions of samples that were not
+    learnt yet. If classes arrive one at a time, a network makes these while it does not know the later classes, so the
+    accuracy on all classes is different from the reported one. Until ``hybrid`` has made 20 of them, its report is that
+    of its statistics.
 
     ``print(report)`` prints a table, ``report.plot("report.png")`` draws a figure, and ``report.to_dict()`` returns
     plain values.
@@ -78,7 +79,7 @@ class Report:
     confidence: float  # mean probability of the predicted class
     calibration_error: float  # mean difference between confidence and accuracy, in 10 bins of the confidence
     samples: int  # number of predictions
-    source: Source  # "left out", "left out by the statistics" (of ``hybrid``), or "predicted before learnt"
+    source: Source  # "left out", "held back", "left out by the statistics" (``hybrid``), or "predicted before learnt"
     classes: tuple[ClassReport, ...]  # in the order of ``classes_``; classes without a prediction are left out
     confusions: tuple[Confusion, ...]  # the most frequent first
     alike: tuple[Alike, ...]  # classes that are told apart no better than by chance
@@ -222,7 +223,7 @@ def nothing_yet(state: State) -> UsageError:
 def check_weights(state: State) -> None:
     """Raise an error if statistics have samples, but of so little weight that none of them can be left out."""
     learner = state.learner
-    if isinstance(learner, Hybrid) and not calibration.uses_record(state):
+    if isinstance(learner, Hybrid) and not calibration.uses_predictions(state):
         learner = learner.statistics
     if isinstance(learner, PatchLDA) and int(learner.counts.max()) > 1:
         heaviest = float(learner.moments.weights.max())

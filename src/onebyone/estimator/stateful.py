@@ -17,12 +17,12 @@ from torch import nn
 from onebyone.errors import UsageError
 from onebyone.estimator import autosave, persistence
 from onebyone.estimator.autosave import Autosave
-from onebyone.estimator.building import State
 from onebyone.estimator.calls import learning
 from onebyone.estimator.export import export
 from onebyone.estimator.locking import synchronized
 from onebyone.estimator.priors import check_prior
 from onebyone.estimator.rollback import changeable, restored_on_error
+from onebyone.estimator.state import State
 from onebyone.files import given_path
 
 NOT_COPIED = ("_lock", "_autosaver")  # attributes that belong to one object
@@ -200,7 +200,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @synchronized
     def n_samples_seen_(self) -> int:
         """Number of samples learnt. After loading, this is the position in the stream from which to continue."""
-        return int(self._fitted().learner.counts.sum())
+        return int(self._fitted().counts.sum())
 
     def _fitted(self) -> State:
         check_is_fitted(self)

@@ -14,17 +14,20 @@ from torch import nn
 from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.answers import AnsweringClassifier
-from onebyone.estimator.building import State, check_settings, learner_parameters
+from onebyone.estimator.building import check_settings, learner_parameters
 from onebyone.estimator.calls import learning
 from onebyone.estimator.inputs import check_batch, is_image, read_samples
 from onebyone.estimator.known_files import Taught, sample_keys
 from onebyone.estimator.labels import Label, as_labels
 from onebyone.estimator.locking import lock_of, synchronized
 from onebyone.estimator.priors import renamed_prior
+from onebyone.estimator.state import State
 from onebyone.methods import grown
 from onebyone.methods.learner import Learner
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted
+
+NOTHING_LEFT = "no other sample was learnt, so nothing would be left; create a new classifier instead"
 
 
 class ChangingClassifier(AnsweringClassifier):
@@ -120,17 +123,22 @@ class ChangingClassifier(AnsweringClassifier):
         if len(x) != len(labels):
             raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
         known = [slot_of(state, label) for label in labels]
-        if len(labels) >= int(state.learner.counts.sum()):
-            raise UsageError("no other sample was learnt, so nothing would be left; create a new classifier instead")
+        if len(labels) >= int(state.counts.sum()):
+            raise UsageError(NOTHING_LEFT)
         with learning():
             state = copied(state)
             learner, slots = state.learner, torch.tensor(known, device=state.learner.device)
-            start, keys = 0, list[int]()
+            start, keys, held = 0, list[int](), state.held_back
             for part in x.chunks():
-                learner.forget(part.to(learner.device), slots[start : start + len(part)])
+                own = slots[start : start + len(part)]
+                held, found = held.forget(part, own)
+                learner.forget(part[~found].to(learner.device), own[~found.to(own.device)])
                 start += len(part)
                 keys += sample_keys(part) if state.files.entries else ()
-            self._replace(replace(state, files=state.files.without(map(Taught, labels, keys))))
+            if not learner.counts.any():
+                raise UsageError(NOTHING_LEFT)
+            files = state.files.without(map(Taught, labels, keys))
+            self._replace(replace(state, held_back=held, files=files))
         return self
 
     @synchronized
@@ -158,7 +166,7 @@ class ChangingClassifier(AnsweringClassifier):
         """
         state = self._fitted()
         (label,) = as_labels([label], state.labels)
-        slot, counts = slot_of(state, label), state.learner.counts
+        slot, counts = slot_of(state, label), state.counts
         if counts[slot] == counts.sum():
             raise UsageError(f"{label!r} is the only class that was learnt; create a new classifier instead")
         with learning():
@@ -166,7 +174,8 @@ class ChangingClassifier(AnsweringClassifier):
             state.learner.forget_class(slot)
             slots = {each: own for each, own in state.slots.items() if own != slot}
             files = state.files.without_class(label)
-            self._replace(replace(state, slots=slots, record=state.record.without(slot), files=files))
+            record, held = state.record.without(slot), state.held_back.without(slot)
+            self._replace(replace(state, slots=slots, record=record, held_back=held, files=files))
         return self
 
     @synchronized
@@ -246,11 +255,13 @@ def united(state: State, label: Label, into: Label) -> State:
     slot, target, counts = state.slots[label], state.slots[into], state.learner.counts
     slots = {each: own for each, own in state.slots.items() if each != label}
     if not counts[slot]:
-        return replace(state, slots=slots, record=state.record.without(slot))
+        record, held = state.record.without(slot), state.held_back.united(slot, target)
+        return replace(state, slots=slots, record=record, held_back=held)
     if not counts[target]:  # known, but never learnt
-        return replace(state, slots=slots | {into: slot})
+        return replace(state, slots=slots | {into: slot}, held_back=state.held_back.united(target, slot))
     state.learner.unite(slot, target)
-    return replace(state, slots=slots, record=state.record.united(slot, target))
+    record, held = state.record.united(slot, target), state.held_back.united(slot, target)
+    return replace(state, slots=slots, record=record, held_back=held)
 
 
 def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:

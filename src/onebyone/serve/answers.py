@@ -10,8 +10,8 @@ import torch
 
 from onebyone.errors import UsageError
 from onebyone.estimator import calibration
-from onebyone.estimator.building import State
 from onebyone.estimator.report import report
+from onebyone.estimator.state import State
 from onebyone.methods import Learner
 
 Array = npt.NDArray[Any]

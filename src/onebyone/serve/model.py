@@ -12,9 +12,10 @@ from safetensors import numpy as safetensors
 
 from onebyone.errors import UsageError
 from onebyone.estimator import OnlineClassifier
-from onebyone.estimator.building import State, learner_parameters
+from onebyone.estimator.building import learner_parameters
 from onebyone.estimator.labels import Label
 from onebyone.estimator.persistence import open_file
+from onebyone.estimator.state import State
 from onebyone.serve.journal import CannotStore, cannot_store
 from onebyone.serve.operations import Operation
 from onebyone.serve.settings import Settings
@@ -58,7 +59,7 @@ class Model:
         """How many samples of each class were learnt, in the order of ``classes_``."""
         if self.state is None:
             return {}
-        counts = self.state.learner.counts.tolist()
+        counts = self.state.counts.tolist()
         return {str(label): counts[self.state.slots[label]] for label in self.state.labels}
 
     def apply(self, operation: Operation) -> dict[str, Any]:

@@ -1,0 +1,127 @@
+"""Samples that a network has not learnt, on which it is examined: how good it is now, on all of its classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from onebyone.errors import UsageError
+from onebyone.estimator.samples import Layout
+from onebyone.memory.sample import EMPTY, keys, rank_in_class
+from onebyone.methods import LeftOut
+from onebyone.methods.registry import AnyLearner
+
+MOST = 64  # samples that are held back at a time
+BYTES = 0.05  # that they may take, relative to the memory of the learner
+FIRST = 10  # samples of each class that are learnt in any case
+FIELDS = ("x", "y")
+
+
+class Division(NamedTuple):
+    """A batch, divided into samples to hold back and samples to learn."""
+
+    held: HeldBack
+    x: Tensor  # [n, *shape] to learn
+    y: Tensor  # [n]
+
+
+@dataclass(frozen=True)
+class HeldBack:
+    """The samples that are held back. They are never changed, only replaced.
+
+    Which samples are held back depends on a hash of their values: a sample that is given again is held back again.
+    Each class has about the same number of them.
+    """
+
+    x: Tensor = field(default_factory=lambda: torch.zeros(0, 0))  # [k, *shape] as learners read them, on the CPU
+    y: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))  # [k] slots
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def keys(self) -> Tensor:
+        return sample_keys(self.x) if len(self) else torch.zeros(0, dtype=torch.int64)
+
+    def divide(self, x: Tensor, y: Tensor, learner: AnyLearner, share: float) -> Division:
+        """Divide a batch, [n, *shape] and [n] on the device of the learner, which has not learnt it yet.
+
+        About a ``share`` of its samples is held back. If there are too many then, some are learnt with the batch.
+        """
+        counts = learner.counts[y].cpu() + rank_in_class(y.cpu())
+        offered = (counts >= FIRST) & (sample_keys(x) < int(share * EMPTY))
+        if not offered.any():
+            return Division(self, x, y)
+        new = self.joined(x[offered.to(x.device)].cpu(), y[offered.to(y.device)].cpu())
+        order = new.keys.argsort(stable=True)
+        place = torch.empty_like(order).index_copy(0, order, rank_in_class(new.y[order]))
+        kept = torch.zeros(len(new), dtype=torch.bool)
+        kept[place.argsort(stable=True)[: room(learner)]] = True
+        learnt = new.where(~kept)
+        rest = ~offered.to(x.device)
+        return Division(
+            new.where(kept), torch.cat([x[rest], learnt.x.to(x.device)]), torch.cat([y[rest], learnt.y.to(y.device)])
+        )
+
+    def joined(self, x: Tensor, y: Tensor) -> HeldBack:
+        return HeldBack(torch.cat([self.x, x]), torch.cat([self.y, y])) if len(self) else HeldBack(x, y)
+
+    def where(self, mask: Tensor) -> HeldBack:
+        """The samples with ``mask`` [k] true."""
+        return HeldBack(self.x[mask], self.y[mask])
+
+    def contains(self, x: Tensor) -> Tensor:
+        """[n] which of the samples [n, *shape] are held back."""
+        return torch.isin(sample_keys(x), self.keys)
+
+    def without(self, slot: int) -> HeldBack:
+        return self.where(self.y != slot)
+
+    def united(self, slot: int, into: int) -> HeldBack:
+        return HeldBack(self.x, self.y.masked_fill(self.y == slot, into))
+
+    def forget(self, x: Tensor, y: Tensor) -> tuple[HeldBack, Tensor]:
+        """Without one sample for each of the given ones, [n, *shape] and [n]; and which of these [n] were found."""
+        left, found = torch.ones(len(self), dtype=torch.bool), torch.zeros(len(y), dtype=torch.bool)
+        own = self.keys
+        for row, (key, slot) in enumerate(zip(sample_keys(x).tolist(), y.tolist(), strict=True)):
+            equal = (left & (own == key) & (self.y == slot)).nonzero()[:1, 0]
+            left[equal], found[row] = False, len(equal) > 0
+        return self.where(left), found
+
+    def predictions(self, learner: AnyLearner) -> LeftOut:
+        """What the learner predicts now."""
+        x = self.x.to(learner.device)
+        scores, typicality = learner.scores_and_typicality(x)
+        return LeftOut(scores.cpu(), self.y, typicality.cpu())
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The tensors for a file. Nothing if there are no samples."""
+        return {f"held_back.{name}": getattr(self, name) for name in FIELDS} if len(self) else {}
+
+    @classmethod
+    def from_tensors(cls, tensors: dict[str, Tensor], slots: set[int], layout: Layout) -> Self:
+        """The samples in the tensors of a file, which are removed from them."""
+        found = [tensors.pop(name) for name in (f"held_back.{name}" for name in FIELDS) if name in tensors]
+        if not found:
+            return cls()
+        x, y = found
+        if x.dtype != layout.dtype or y.dtype != torch.int64 or x.shape != (len(y), *layout.sample_shape):
+            raise UsageError("its samples that are held back have tensors of another type or shape")
+        if not 0 < len(y) <= MOST or not set(y.tolist()) <= slots or not bool(x.isfinite().all()):
+            raise UsageError("its samples that are held back are not those of its classes")
+        return cls(x, y)
+
+
+def room(learner: AnyLearner) -> int:
+    """How many samples may be held back."""
+    size = learner.spec.sample_bytes + torch.int64.itemsize  # with its slot
+    return min(MOST, int(BYTES * learner.memory_bytes / size)) if learner.memory_bytes else MOST
+
+
+def sample_keys(x: Tensor) -> Tensor:
+    """[n, *shape] -> [n] hashes of samples, on the CPU."""
+    return keys(x.cpu().flatten(1))
