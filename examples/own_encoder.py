@@ -1,12 +1,15 @@
-"""An encoder of your own: any module from samples to features, trained or frozen."""
+"""Your own encoder: a module from samples to features.
+
+It is first trained, and then frozen.
+"""
 
 import torch
 from torch import nn
 
-import onebyone
+from onebyone import OnlineClassifier, load
 
-data = onebyone.load("digits")
-torch.manual_seed(0)  # the initial weights of your module are up to you
+data = load("digits")
+torch.manual_seed(0)  # the initial weights of the encoder
 encoder = nn.Sequential(
     nn.Conv2d(1, 64, 3, padding=1),
     nn.ReLU(),
@@ -15,19 +18,30 @@ encoder = nn.Sequential(
     nn.AvgPool2d(2),  # [n, 64, 4, 4], which is flattened
 )
 
-for freeze in (False, True):
-    clf = onebyone.OnlineClassifier(
-        "er-ace", memory=200, encoder=encoder, freeze_encoder=freeze
-    )
+
+def accuracy(clf: OnlineClassifier) -> float:
+    """Per cent right, after one class at a time."""
     for label in range(10):
         x = data.train_x[data.train_y == label]
         clf.partial_fit(x, [label] * len(x))
-    accuracy = clf.score(data.test_x, data.test_y)
-    print(f"er-ace, {'frozen' if freeze else 'trained'}: {100 * accuracy:.1f} %")
+    return 100 * clf.score(data.test_x, data.test_y)
 
-# Without a method's name: statistics of the features.
-clf = onebyone.OnlineClassifier(memory="1MB", encoder=encoder, freeze_encoder=True)
-for label in range(10):
-    x = data.train_x[data.train_y == label]
-    clf.partial_fit(x, [label] * len(x))
-print(f"{clf.method_}, frozen: {100 * clf.score(data.test_x, data.test_y):.1f} %")
+
+for freeze in (False, True):
+    clf = OnlineClassifier(
+        "er-ace",
+        memory=200,
+        encoder=encoder,
+        freeze_encoder=freeze,
+    )
+    name = "frozen" if freeze else "trained"
+    print(f"er-ace, {name}: {accuracy(clf):.1f} %")
+
+# Without the name of a method: statistics of the features.
+clf = OnlineClassifier(
+    memory="1MB",
+    encoder=encoder,
+    freeze_encoder=True,
+)
+percent = accuracy(clf)
+print(f"{clf.method_}, frozen: {percent:.1f} %")

@@ -1,9 +1,10 @@
-"""Your own photographs: one sub-folder per class, and a pretrained encoder.
+"""Your own photographs: one sub-folder for each class.
 
-The first part writes such a folder from two real photographs. With images of your own,
-start at the second part.
+The first part writes such a folder from two photographs.
+With images of your own, start at the second part.
 """
 
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,49 +17,54 @@ from onebyone.estimator.folders import learn_folder
 
 
 def write_images(folder: Path, count: int, seed: int) -> None:
-    """Parts of photographs of a temple and a flower, and enlarged digits."""
+    """Parts of two photographs, and enlarged digits."""
     random = np.random.default_rng(seed)
-    for name, pixels in zip(
-        ("temple", "flower"), load_sample_images().images, strict=True
-    ):
+    names, photos = ("temple", "flower"), load_sample_images().images
+    for name, pixels in zip(names, photos, strict=True):
+        photo = Image.fromarray(pixels)
         (folder / name).mkdir(parents=True)
         for number in range(count):
-            side, left, top = random.integers((100, 0, 0), (220, 400, 200))
-            part = Image.fromarray(pixels).crop((left, top, left + side, top + side))
-            part.resize(random.integers(60, 400, 2)).save(
-                folder / name / f"{number}.jpg"
-            )
-    digits = load_digits().images
+            low, high = (100, 0, 0), (220, 400, 200)
+            side, left, top = random.integers(low, high)
+            box = left, top, left + side, top + side
+            part = photo.crop(box).resize(random.integers(60, 400, 2))
+            part.save(folder / name / f"{number}.jpg")
+
     (folder / "digit").mkdir()
-    for number in range(count):
-        digit = Image.fromarray(
-            (15 * digits[(seed + 1) * 500 + number]).astype(np.uint8)
-        )
-        digit.resize((200, 150)).save(folder / "digit" / f"{number}.png")
+    first = 500 * (seed + 1)
+    digits = load_digits().images[first : first + count]
+    for number, pixels in enumerate(digits):
+        digit = Image.fromarray((15 * pixels).astype(np.uint8))
+        digit = digit.resize((200, 150))
+        digit.save(folder / "digit" / f"{number}.png")
 
 
 with TemporaryDirectory() as temporary:
     home = Path(temporary)
-    write_images(home / "photos", count=40, seed=0)
-    write_images(home / "new", count=20, seed=1)
+    photos, new = home / "photos", home / "new"
+    write_images(photos, count=40, seed=0)
+    write_images(new, count=20, seed=1)
 
-    # Learn, and save to a file. Run again, it learns only what is new in the folder.
+    # Learn, and save to a file. If it runs again, it learns
+    # only the images that are new in the folder.
     clf = OnlineClassifier(encoder="lite0")
-    learnt = learn_folder(home / "photos", home / "pets.onebyone", clf)
-    size = f"{clf.nbytes / 1e6:.0f} MB"
-    print(f"{learnt.files} images of {len(clf.classes_)} classes learnt; {size}")
-    print(f"stated accuracy {100 * clf.report().accuracy:.0f} %")
+    file = home / "pets.onebyone"
+    learnt = learn_folder(photos, file, clf)
+    count, size = len(clf.classes_), clf.nbytes / 1e6
+    print(f"{learnt.files} images of {count} classes; {size:.0f} MB")
+    percent = 100 * clf.report().accuracy
+    print(f"estimated accuracy {percent:.0f} %")
 
-    # Load, predict new images, and go on with more.
-    clf = OnlineClassifier.load(home / "pets.onebyone")
-    paths = sorted((home / "new").rglob("*.*"))
+    # Load the file, and predict new images.
+    clf = OnlineClassifier.load(file)
+    paths = sorted(new.rglob("*.*"))
     names = [path.parent.name for path in paths]
-    print(f"accuracy on new images {100 * clf.score(paths, names):.0f} %")
-    area = (-2, -1, 1, 1)
-    fractals = [Image.effect_mandelbrot((300, 200), area, 60 + i) for i in range(9)]
-    clf.partial_fit(fractals, ["fractal"] * 9)
-    new = [
-        home / "new" / "flower" / "0.jpg",
-        Image.effect_mandelbrot((90, 90), area, 90),
-    ]
-    print(clf.predict(new).tolist())
+    percent = 100 * clf.score(paths, names)
+    print(f"accuracy on new images {percent:.0f} %")
+
+    # Learn another class, from images in memory.
+    draw = partial(Image.effect_mandelbrot, (300, 200), (-2, -1, 1, 1))
+    fractals = [draw(quality) for quality in range(60, 69)]
+    clf.partial_fit(fractals, ["fractal"] * len(fractals))
+    images = [new / "flower" / "0.jpg", draw(90)]
+    print(clf.predict(images).tolist())

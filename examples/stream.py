@@ -1,17 +1,20 @@
-"""A stream of ten digits, one class at a time, and the accuracy after each of them."""
+"""Ten digits, one class at a time: the accuracy after each."""
 
-import onebyone
+from onebyone import class_incremental, create, load
 
-data = onebyone.load("digits")
-stream = onebyone.class_incremental(data.train_y, data.num_classes, classes_per_task=1)
-learner = onebyone.create("supbyol", data.spec, memory_per_class=20)
+data = load("digits")
+stream = class_incremental(data.train_y, data.num_classes)
+learner = create("supbyol", data.spec, memory_per_class=20)
 
 for task in stream.tasks:
     for index in task.batches(10):
         learner.observe(data.train_x[index], data.train_y[index])
-    seen = learner.observed[data.test_y]  # test samples of the classes seen so far
-    right = (learner.predict(data.test_x[seen]) == data.test_y[seen]).float().mean()
-    seen = int(learner.observed.sum())
+    # Evaluate on the test samples of the classes seen so far.
+    seen = learner.observed[data.test_y]
+    right = learner.predict(data.test_x[seen]) == data.test_y[seen]
+    percent = 100 * float(right.float().mean())
+    classes = int(learner.observed.sum())
     print(
-        f"after class {task.classes[0]}: {100 * float(right):5.1f} % of {seen} classes"
+        f"after class {task.classes[0]}:",
+        f"{percent:5.1f} % of {classes} classes",
     )
