@@ -242,16 +242,6 @@ def test_an_update_by_one_sample() -> None:
     torch.testing.assert_close(answer.ridge.solved, expected, rtol=1e-5, atol=1e-6)
 
 
-def test_further_features_are_used_only_if_they_pay() -> None:
-    generator = torch.Generator().manual_seed(0)
-    noise = torch.randn(2000, 20, generator=generator).double()
-    x, y = samples(2000)
-    assert Discriminant(*statistics(torch.cat([x, noise], 1), y), 12).count == 12
-    circle = torch.randn(2000, 2, generator=generator).double()
-    inside = (circle.norm(dim=1) < 1).long()
-    assert Discriminant(*statistics(torch.cat([circle, circle.square()], 1), inside), 2).count == 4
-
-
 def test_kept_samples_depend_on_the_samples_alone() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(-127, 128, (500, 9), generator=generator).to(torch.int8)

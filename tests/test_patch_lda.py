@@ -202,6 +202,34 @@ def test_units_and_offsets_of_vectors_do_not_matter_without_projections() -> Non
     assert (other.predict(x * units + offsets) == y).float().mean() > 0.85
 
 
+@pytest.mark.parametrize("budget", [20_000, 500_000])
+def test_projections_are_used_only_if_they_help(budget: int) -> None:
+    """With a large budget there are more projections than samples: as many are used as there are samples for."""
+    generator = torch.Generator().manual_seed(0)
+    circle = torch.randn(600, 2, generator=generator)
+    inside = (circle.norm(dim=1) < 1).long()
+    learner = learn(make(Spec((2,), 2, torch.float32), budget=budget), circle[:400], inside[:400])
+    assert 2 < learner.solution().discriminant.count <= 200
+    assert (learner.predict(circle[400:]) == inside[400:]).float().mean() > 0.93
+    for counts in ([200] * 4, [1500, 100, 60, 40]):  # normally distributed: no projection helps
+        y = torch.repeat_interleave(torch.arange(4), torch.tensor(counts))
+        x = torch.randn(len(y), 6, generator=generator) + 2 * torch.eye(4, 6)[y]
+        learner = learn(make(Spec((6,), 4, torch.float32), budget=budget), x, y)
+        assert learner.moments.width > 30
+        assert learner.solution().discriminant.count == 6
+
+
+@pytest.mark.parametrize("values", [1.0, 1000.0])
+def test_the_scale_of_values_does_not_depend_on_projections(values: float) -> None:
+    """Of values of one unit, those that vary little count little, whatever the unit is."""
+    generator = torch.Generator().manual_seed(0)
+    x = values * torch.randn(12, 40, generator=generator) * torch.linspace(0.3, 1, 40)
+    y = torch.arange(12) % 3
+    small, large = (learn(make(Spec((40,), 3, torch.float32), budget=size), x, y) for size in (40_000, 400_000))
+    assert small.moments.width < large.moments.width
+    torch.testing.assert_close(small.scores(x), large.scores(x))
+
+
 @pytest.mark.parametrize("kind", ["images", "vectors"])
 def test_answers_between_samples_are_those_of_a_complete_solution(digits: Dataset, kind: str) -> None:
     """Learning and asking in turn updates the last solution. Its answers stay close, and a copy gives equal bits."""
@@ -209,14 +237,15 @@ def test_answers_between_samples_are_those_of_a_complete_solution(digits: Datase
     learner = learn(make(digits.spec if kind == "images" else VECTORS), x[:300], y[:300])
     learner.scores(x[:1])
     first = learner.solution().discriminant
-    agree = []
+    agree, updated = [], 0
     for step in range(300, 400):
         learner.observe(x[step : step + 1], y[step : step + 1])
         found = learner.scores(x)
         fresh = make(learner.spec)
         fresh.load_state_dict(learner.state_dict())
         expected = fresh.scores(x)
-        assert learner.solution().discriminant is first
+        updated += learner.solution().discriminant is first
+        first = learner.solution().discriminant
         known = expected.isfinite().all(0)
         expected, found = (  # a number added to all scores of a sample changes no answer
             scores[:, known] - scores[:, known].mean(1, keepdim=True) for scores in (expected, found)
@@ -225,6 +254,7 @@ def test_answers_between_samples_are_those_of_a_complete_solution(digits: Datase
         assert abs(learner.temperature() / fresh.temperature() - 1) < 0.5
         agree.append((found.argmax(1) == expected.argmax(1)).double().mean())
     assert sum(agree) / len(agree) > 0.99
+    assert updated >= (100 if kind == "images" else 95)  # of vectors, it is computed again after some samples
     learner.drop_solution()
     assert torch.equal(learner.scores(x), deepcopy(learner).scores(x))
 

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from onebyone.errors import UsageError
 from onebyone.estimator import calibration
 from onebyone.estimator.labels import to_json
+from onebyone.estimator.persistence import drop_solutions
 from onebyone.estimator.state import State
 from onebyone.files import atomic_write
 from onebyone.methods import NetworkLearner
@@ -57,6 +58,7 @@ class AnswerModel(nn.Module):
 
 def export(path: Path, state: State, prior: Any, unknown_rate: float) -> None:
     """Write ``path`` in the format given by its suffix."""
+    drop_solutions(state.learner)  # so that all numbers in the file are those of one solution
     threshold = calibration.threshold(state, unknown_rate)
     texts = {
         "classes": json.dumps([to_json(label) for label in state.labels]),

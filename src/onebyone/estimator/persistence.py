@@ -44,14 +44,19 @@ GENERATOR = "_extra_state"  # name of the state of a random generator, whose for
 
 def write(path: Path, state: State, parameters: Mapping[str, Any]) -> None:
     """Write the file atomically."""
-    for part in state.learner.modules():
-        if isinstance(part, Learner):
-            part.drop_solution()  # so that this classifier and one that loads the file answer with the same bits
+    drop_solutions(state.learner)  # so that this classifier and one that loads the file answer with the same bits
     tensors = contents(state)
     check_finite(tensors)
     text = describe(state, parameters, encoder_hash(state.learner))
     metadata = {"onebyone": text, "sha256": digest(tensors, text)}
     write_tensors(path, tensors, metadata)
+
+
+def drop_solutions(learner: AnyLearner) -> None:
+    """Let the next answer be computed from the state alone."""
+    for part in learner.modules():
+        if isinstance(part, Learner):
+            part.drop_solution()
 
 
 def size(state: State, parameters: Mapping[str, Any]) -> int:
@@ -310,3 +315,4 @@ def check_values(learner: AnyLearner, slots: set[int]) -> None:
     # Statistics that are not a covariance cannot be inverted.
     if learner.filters and learner.scores(blank).isnan().any():
         raise UsageError("its statistics cannot be those of any samples")
+    drop_solutions(learner)  # it would be updated, where the classifier that was saved has none

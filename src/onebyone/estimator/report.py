@@ -301,4 +301,5 @@ def wilson(right: float, count: float) -> tuple[float, float]:
     share, square = right / count, NORMAL**2
     middle = (share + square / (2 * count)) / (1 + square / count)
     half = NORMAL / (1 + square / count) * math.sqrt(share * (1 - share) / count + square / (4 * count**2))
-    return max(0.0, middle - half), min(1.0, middle + half)
+    # Rounding errors could exclude the share itself at an end of the range.
+    return max(0.0, min(middle - half, share)), min(1.0, max(middle + half, share))

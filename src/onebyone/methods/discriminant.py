@@ -16,8 +16,6 @@ from onebyone.methods.ridge import Ridge, best_ridge, commonness, feature_scale,
 from onebyone.methods.temperature import gaussian_temperature
 from onebyone.methods.typicality import Distances
 
-GAIN = 1.25  # by which further features must improve the separation of classes to be used
-TOO_FEW = 2  # samples per feature, below which further features are not used
 FAVOUR = 0.5  # of the temperature, for the score of a class that has hardly any samples; measured on held-out images
 NEAREST = 0.1  # distance from the mean of all samples, relative to the usual one: nearer counts as this
 
@@ -42,8 +40,8 @@ class Kept(NamedTuple):
 class Discriminant:
     """Scores of samples, and how far they can be trusted, from one set of statistics.
 
-    ``weights`` [C], ``means`` [C, d] and ``scatter`` [d, d] are of the classes with samples. The first ``always``
-    features are always used, the others only if they improve the separation of classes by the factor ``gain``.
+    ``weights`` [C], ``means`` [C, d] and ``scatter`` [d, d] are of the classes with samples. The first ``values``
+    features are the values of samples, and the others were computed from them: the two kinds are scaled separately.
     ``shrinkage`` is chosen by the statistics if it is 0. ``one_unit`` says that all features have the same unit.
 
     With ``by_distance``, the scores of a sample are divided by the distance of its features from the mean of all
@@ -64,32 +62,23 @@ class Discriminant:
         weights: Tensor,
         means: Tensor,
         scatter: Tensor,
-        always: int,
+        values: int,
         shrinkage: float = 0.0,
-        gain: float = GAIN,
         by_distance: bool = False,
         one_unit: bool = False,
     ) -> None:
-        scale = feature_scale(weights, means, scatter, one_unit)
+        kinds = [slice(values), slice(values, None)] if values < means.shape[1] else [slice(None)]
+        scales = [feature_scale(weights, means[:, kind], scatter[kind, kind], one_unit) for kind in kinds]
+        self.scale = scale = torch.cat(scales)
         means, scatter = means * scale, scatter * scale[:, None] * scale
-        total, every = float(weights.sum()), len(scale)
-
-        def fitted(count: int) -> Ridge:
-            part, square = means[:, :count].contiguous(), scatter[:count, :count]
-            if shrinkage:
-                strength = shrinkage / max(1 - shrinkage, 1e-9) * max(total - len(weights), 1.0) / count
-                return Ridge.of(weights, part, square, strength)
-            return best_ridge(weights, part, square)
-
-        self.ridge = fitted(always)
-        if always < every and total > TOO_FEW * every:
-            other = fitted(every)
-            if other.separation > gain * self.ridge.separation:
-                self.ridge = other
-        self.count = self.ridge.means.shape[1]
-        self.scale = scale[: self.count]
+        total, self.count = float(weights.sum()), len(scale)
+        if shrinkage:
+            strength = shrinkage / max(1 - shrinkage, 1e-9) * max(total - len(weights), 1.0) / self.count
+            self.ridge = Ridge.of(weights, means, scatter, strength)
+        else:
+            self.ridge = best_ridge(weights, means, scatter)
         self.by_distance = by_distance
-        self.within = float(scatter.diagonal()[: self.count].sum())  # sum of squared distances from class means
+        self.within = float(scatter.diagonal().sum())  # sum of squared distances from class means
         self.total = total  # weight of all samples at the last complete solution
         self._inverse: Inverse | None = None
         self._kept: Kept | None = None

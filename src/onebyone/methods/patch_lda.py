@@ -15,7 +15,7 @@ from onebyone.data import Spec
 from onebyone.errors import UsageError
 from onebyone.memory import KeptSample, Moments
 from onebyone.memory.moments import LARGEST_CODE
-from onebyone.methods.discriminant import GAIN, Discriminant
+from onebyone.methods.discriminant import Discriminant
 from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.options import BudgetOptions
 from onebyone.methods.registry import register
@@ -30,6 +30,8 @@ MEGABYTE = 1_000_000
 KEPT_SHARE = 0.03  # of the budget, for the samples that calibrate answers
 MOST_KEPT = 256
 MOST_PENDING = 100  # samples by which a solution is updated; with more it is computed again
+GAIN = 1.25  # by which projections must improve the separation of classes to be used
+SAMPLES = 2  # per feature, so that projections can be used
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,11 +334,33 @@ class PatchLDA(Learner[PatchLDAOptions]):
             last.update(known, weights, means)
             self._solution = Solution(last.discriminant, known, self, last)
             return self._solution
-        always = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else self.moments.width
-        settings = self.options.shrinkage, self.gain, self.reads_patches, self.one_unit
-        answer = Discriminant(weights, means, self.moments.scatter(), always, *settings)
-        self._solution = Solution(answer, known, self)
+        self._solution = self.complete_solution(known, weights, means)
         return self._solution
+
+    def complete_solution(self, known: Tensor, weights: Tensor, means: Tensor) -> Solution:
+        """A new solution for the present statistics, with projections of vectors if they help.
+
+        They help if they improve the separation of classes by the factor ``gain``, and without an encoder also the
+        probabilities of kept samples that are left out. The separation alone is too optimistic if there are few
+        features, or if some classes are rare.
+        """
+        width, scatter = self.moments.width, self.moments.scatter()
+        values = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else width
+
+        def solved(count: int) -> Solution:
+            part, square = means[:, :count].contiguous(), scatter[:count, :count]
+            settings = self.options.shrinkage, self.reads_patches, self.one_unit
+            return Solution(Discriminant(weights, part, square, min(values, count), *settings), known, self)
+
+        found, usable = solved(values), int(float(weights.sum()) / SAMPLES)
+        if self.one_unit:
+            usable = width if usable > width else 0  # features of an encoder need no help from a few projections
+        if (count := min(usable, width)) > values:
+            other = solved(count)
+            separation, improved = (each.discriminant.ridge.separation for each in (found, other))
+            if improved > self.gain * separation and (self.one_unit or other.loss < found.loss):
+                return other
+        return found
 
     def drop_solution(self) -> None:
         super().drop_solution()

@@ -19,7 +19,7 @@ from onebyone.errors import UsageError
 START, STEP = 0.1, 10**0.5  # of the search for the strength
 STRONGEST = 1000.0
 PROBES = 32  # random vectors that estimate a trace
-UNEVEN = 0.2  # share of the features that hold the variance, below which features are standardised
+UNEVEN = 0.2  # share of the features, without the first, that hold the variance, below which they are standardised
 THIN = 1 / 8  # degrees of freedom per feature, below which the factorisation of the scatter is that of few samples
 ROUNDING = 1e-14  # of the scatter, relative to its trace
 LEAST_VARIANCE = 1e-4  # of class means, relative to samples
@@ -197,8 +197,9 @@ def feature_scale(weights: Tensor, means: Tensor, scatter: Tensor, one_unit: boo
     total = weights.sum()
     between = (weights[:, None] * (means - weights @ means / total).square()).sum(0)
     variance = (scatter.diagonal() + between).clamp(min=0) / total
-    even = variance.sum() ** 2 / (len(variance) * variance.square().sum()).clamp(min=1e-300)
-    if not float(variance.sum()) > 0 or float(even) >= UNEVEN:
+    relative = variance / variance.max().clamp(min=1e-300)
+    number = float(relative.sum() ** 2 / relative.square().sum().clamp(min=1e-300))  # of features with variance
+    if not float(variance.sum()) > 0 or number - 1 >= UNEVEN * (len(variance) - 1):
         return torch.full_like(variance, 1 / math.sqrt(float(variance.mean()) or 1.0))
     count = (total - len(weights)).clamp(min=0) + 1  # weights of samples may be small
     within = (scatter.diagonal().clamp(min=0) + variance) / count

@@ -15,13 +15,14 @@ from onebyone.memory import Moments
 from onebyone.memory.sample import renewed
 from onebyone.methods.discriminant import Discriminant, Omitted
 from onebyone.methods.learner import LeftOut
-from onebyone.methods.temperature import ANY_FEATURES, PATCH_FEATURES, fitted_temperature
+from onebyone.methods.temperature import ANY_FEATURES, PATCH_FEATURES, fitted_temperature, probabilities
 from onebyone.methods.typicality import ClassScales, ratio_is_better
 
 if TYPE_CHECKING:
     from onebyone.methods.patch_lda import PatchLDA
 
-GROWTH = 1.5  # of the weight of all samples, after which a solution is computed again
+# Of the weight of all samples, after which a solution is computed again. That of vectors may use other features then.
+GROWTH_OF_IMAGES, GROWTH_OF_VECTORS = 1.5, 1.1
 LARGE = 150_000  # bytes of a tensor, beyond which a checksum is of its diagonal only
 
 
@@ -47,11 +48,15 @@ class Solution:
     def can_continue(self, known: Tensor, weights: Tensor) -> bool:
         """Whether the discriminant can be updated to these classes with these weights, from those that it has.
 
-        It cannot before it knows how samples of a class differ, and should not when there are many more samples.
+        It cannot before it knows how samples of a class differ, and should not when there are many more samples, or
+        another class of vectors, whose values may vary in other units.
         """
         answer = self.discriminant
-        few_more = float(weights.sum()) <= GROWTH * answer.total
-        return few_more and answer.ridge.freedom > 0 and bool(torch.isin(self.known, known).all())
+        if answer.by_distance:
+            growth, alike = GROWTH_OF_IMAGES, bool(torch.isin(self.known, known).all())
+        else:
+            growth, alike = GROWTH_OF_VECTORS, torch.equal(self.known, known)
+        return alike and float(weights.sum()) <= growth * answer.total and answer.ridge.freedom > 0
 
     def update(self, known: Tensor, weights: Tensor, means: Tensor) -> None:
         """Update the discriminant by the samples that came since; some of them may be the first of their class."""
@@ -73,6 +78,12 @@ class Solution:
         known = PATCH_FEATURES if self.discriminant.by_distance else ANY_FEATURES
         answer, found = self.discriminant, self.omitted
         return fitted_temperature(answer.ridge, answer.mixing, found.scores, found.y, known)
+
+    @property
+    def loss(self) -> float:
+        """Minus the mean log-probability of the classes of kept samples, each of which is left out."""
+        own = probabilities(self.omitted.scores / self.temperature).gather(1, self.omitted.y[:, None])
+        return -float(own.clamp(min=1e-12).log().mean()) if len(own) else 0.0
 
     @cached_property
     def as_ratio(self) -> bool:
