@@ -268,6 +268,41 @@ def test_kept_samples_depend_on_the_samples_alone() -> None:
     assert not (merged.labels[merged.used()] == 1).any()
 
 
+def test_equal_samples_are_kept_once_and_counted() -> None:
+    """In any order, after merging, removing and uniting classes."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 3, (600, 2), generator=generator).to(torch.int8)
+    y = torch.randint(0, 3, (600,), generator=generator)
+    order = torch.randperm(600, generator=generator)
+    sets = []
+    for index, size in ((torch.arange(600), 600), (order, 7), (order.flip(0), 1)):
+        kept = KeptSample(20, 2, torch.int8)
+        for part in index.split(size):
+            kept.add(x[part], y[part])
+        sets.append(kept)
+    merged, other = KeptSample(20, 2, torch.int8), KeptSample(20, 2, torch.int8)
+    merged.add(x[::2], y[::2])
+    other.add(x[1::2], y[1::2])
+    merged.merge(other)
+    for each in (*sets[1:], merged):
+        assert all(torch.equal(tensor, each.state_dict()[name]) for name, tensor in sets[0].state_dict().items())
+    assert len(merged) == 20
+    for value, label, copies in zip(merged.values, merged.labels, merged.copies, strict=True):
+        assert copies == ((x == value).all(1) & (y == label)).sum()
+    rows = merged.drawn()
+    assert 18 <= len(rows) <= 22
+    assert all(abs(int((merged.labels[rows] == label).sum()) - 6.5) < 1 for label in range(3))
+    merged.remove(x[:100], y[:100])
+    rest = KeptSample(20, 2, torch.int8)
+    rest.add(x[100:], y[100:])
+    assert all(torch.equal(tensor, rest.state_dict()[name]) for name, tensor in merged.state_dict().items())
+    whole, united = KeptSample(30, 2, torch.int8), KeptSample(30, 2, torch.int8)
+    whole.add(x, y.where(y != 2, 0))
+    united.add(x, y)
+    united.unite(2, 0)
+    assert all(torch.equal(tensor, whole.state_dict()[name]) for name, tensor in united.state_dict().items())
+
+
 def test_a_rare_class_is_kept_like_the_others() -> None:
     x = torch.arange(1000)[:, None].to(torch.int16) * torch.ones(3, dtype=torch.int16)
     y = (torch.arange(1000) % 250 == 7).long() + 2 * (torch.arange(1000) % 2)

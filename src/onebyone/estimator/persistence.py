@@ -31,6 +31,7 @@ from onebyone.estimator.labels import Label
 from onebyone.estimator.record import Record
 from onebyone.estimator.samples import Layout
 from onebyone.estimator.state import State
+from onebyone.memory.sample import EMPTY
 from onebyone.methods import AUTO, BudgetOptions, Learner, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted
@@ -176,8 +177,10 @@ def open_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         description["parameters"] |= {"prior": "uniform", "unknown_rate": 0.05}
         description["slots"] = list(range(len(description["labels"])))
         tensors |= Record().tensors()
-    if description["version"] < 5:  # written when all samples were learnt
+    if description["version"] < 5:  # written when all samples were learnt, and equal samples were kept one by one
         description["parameters"] |= {"validation_fraction": 0.0}
+        found = {name: keys for name, keys in tensors.items() if name.endswith("kept.keys")}
+        tensors |= {name.removesuffix("keys") + "copies": (keys != EMPTY).float() for name, keys in found.items()}
     return description, tensors
 
 

@@ -17,25 +17,27 @@ class KeptSample(nn.Module):
     """As many samples of each class as ``capacity`` allows: those with the smallest keys.
 
     A key is a hash of the sample. First comes the sample with the smallest key of each class, then the second one of
-    each class, and so on. So a rare class is represented like the others. Which samples are kept depends on the
-    samples alone, not on their order, and two such sets can be merged exactly: a sample that is dropped would be
-    dropped from any larger set too.
+    each class, and so on. So a rare class is represented like the others. Equal samples of a class take one row, which
+    counts them. Which samples are kept depends on the samples alone, not on their order, and two such sets can be
+    merged exactly: a sample that is dropped would be dropped from any larger set too.
 
     >>> kept = KeptSample(2, 3, torch.int8)
-    >>> kept.add(torch.tensor([[1, 2, 3], [4, 5, 6], [7, 8, 9]], dtype=torch.int8), torch.tensor([0, 1, 1]))
-    >>> len(kept), kept.values.shape
-    (2, torch.Size([2, 3]))
+    >>> kept.add(torch.tensor([[1, 2, 3], [4, 5, 6], [4, 5, 6]], dtype=torch.int8), torch.tensor([0, 1, 1]))
+    >>> len(kept), kept.values.shape, kept.copies[kept.labels == 1]
+    (2, torch.Size([2, 3]), tensor([2.]))
     """
 
     keys: Tensor
     values: Tensor
     labels: Tensor
+    copies: Tensor
 
     def __init__(self, capacity: int, width: int, dtype: torch.dtype) -> None:
         super().__init__()
         self.register_buffer("keys", torch.full((capacity,), EMPTY))
         self.register_buffer("values", torch.zeros(capacity, width, dtype=dtype))
         self.register_buffer("labels", torch.zeros(capacity, dtype=torch.int32))
+        self.register_buffer("copies", torch.zeros(capacity))  # how many equal samples were added, by weight
 
     def __len__(self) -> int:
         return int(self.used().sum())
@@ -50,29 +52,57 @@ class KeptSample(nn.Module):
         Keys are computed from ``identity`` [n, any], or from the values.
         """
         new = keys(values if identity is None else identity)
-        self.replace(new if weight is None else new.where(weight > 0, EMPTY), values, y)
+        copies = torch.ones(len(y), device=y.device) if weight is None else weight
+        self.replace(new if weight is None else new.where(weight > 0, EMPTY), values, y, copies)
 
-    def replace(self, new: Tensor, values: Tensor, y: Tensor) -> None:
+    def replace(self, new: Tensor, values: Tensor, y: Tensor, copies: Tensor) -> None:
         """Choose from the present and the new samples. Keys stay in ascending order."""
-        every, order = torch.cat([self.keys, new]).sort(stable=True)
-        labels = torch.cat([self.labels, y.to(torch.int32)])[order]
-        place = rank_in_class(labels).where(every != EMPTY, len(every))
+        labels, by_label = torch.cat([self.labels, y.to(torch.int32)]).sort(stable=True)
+        every, by_key = torch.cat([self.keys, new])[by_label].sort(stable=True)
+        order, labels = by_label[by_key], labels[by_key]
+        again = torch.zeros_like(every, dtype=torch.bool)  # equal to the one before
+        again[1:] = (every[1:] == every[:-1]) & (labels[1:] == labels[:-1]) & (every[1:] != EMPTY)
+        group = (~again).cumsum(0) - 1
+        amounts = torch.cat([self.copies, copies.to(self.copies)])[order]
+        counts = torch.zeros_like(amounts).index_add_(0, group, amounts)
+        distinct = (every != EMPTY) & ~again
+        # Empty rows come after all samples. They are those that were empty before, which hold zeros.
+        place = rank_in_class(labels.where(~again, -1)).where(distinct, len(every)) + again
         chosen = place.argsort(stable=True)[: len(self.keys)].sort().values
         self.keys.copy_(every[chosen])
         every_value = torch.cat([self.values, values.to(self.values.dtype)])
         self.values.copy_(every_value.index_select(0, order[chosen]))  # copies whole rows, eight times as fast as [...]
         self.labels.copy_(labels[chosen])
+        self.copies.copy_(counts[group][chosen].where(self.keys != EMPTY, 0))
+
+    def drawn(self) -> Tensor:
+        """[k] the rows of kept samples, in ascending order and each as often as its sample was added.
+
+        If a class has more samples than its share of the rows, they are thinned out in proportion.
+        """
+        used = len(self)
+        copies, labels = self.copies[:used].double().cpu(), self.labels[:used].cpu()
+        times = torch.ones(used, dtype=torch.int64)
+        if used and float(copies.max()) > 1:
+            classes = labels.unique()
+            for label in classes:
+                own = labels == label
+                share = max(int(own.sum()), len(self.keys) // len(classes)) / float(copies[own].sum())
+                ends = (copies[own].cumsum(0) * min(share, 1.0)).round().long()
+                times[own] = ends.diff(prepend=ends.new_zeros(1))
+        return torch.arange(used).repeat_interleave(times).to(self.keys.device)
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
-        self.replace(other.keys, other.values, other.labels)
+        self.replace(other.keys, other.values, other.labels, other.copies)
 
     @torch.no_grad()
     def remove(self, identity: Tensor, y: Tensor) -> None:
         """Remove these samples, as far as they are here; of equal ones as many as are given."""
         for key, label in zip(keys(identity).tolist(), y.tolist(), strict=True):
             found = ((self.keys == key) & (self.labels == label)).nonzero()[:1, 0]
-            self.blank(found)
+            self.copies[found] -= 1
+            self.blank(found[self.copies[found] <= 0])
 
     @torch.no_grad()
     def forget_class(self, label: int) -> None:
@@ -81,13 +111,19 @@ class KeptSample(nn.Module):
     @torch.no_grad()
     def unite(self, label: int, into: int) -> None:
         self.labels.masked_fill_(self.used() & (self.labels == label), into)
+        equal = (self.keys[:, None] == self.keys) & (self.labels[:, None] == self.labels)
+        first = equal.int().argmax(1)
+        again = (self.used() & (first < torch.arange(len(first), device=first.device))).nonzero()[:, 0]
+        self.copies.index_add_(0, first[again], self.copies[again])
+        self.blank(again)
 
     def blank(self, rows: Tensor) -> None:
         """Empty rows hold zeros and come last, so that equal sets of samples have equal bits."""
         self.keys[rows], self.labels[rows] = EMPTY, 0
-        self.values[rows] = 0
-        order = self.keys.argsort(stable=True)
-        for tensor in (self.keys, self.values, self.labels):
+        self.values[rows], self.copies[rows] = 0, 0
+        order = self.labels.argsort(stable=True)
+        order = order[self.keys[order].argsort(stable=True)]
+        for tensor in (self.keys, self.values, self.labels, self.copies):
             tensor.copy_(tensor[order])
 
 

@@ -41,8 +41,8 @@ class Discriminant:
     """Scores of samples, and how far they can be trusted, from one set of statistics.
 
     ``weights`` [C], ``means`` [C, d] and ``scatter`` [d, d] are of the classes with samples. The first ``values``
-    features are the values of samples, and the others were computed from them: the two kinds are scaled separately.
-    ``shrinkage`` is chosen by the statistics if it is 0. ``one_unit`` says that all features have the same unit.
+    features are the values of samples, and the others were computed from them. The two kinds are scaled separately,
+    unless ``one_unit`` says that all features have the same unit. ``shrinkage`` is chosen by the statistics if it is 0.
 
     With ``by_distance``, the scores of a sample are divided by the distance of its features from the mean of all
     samples, relative to the usual distance. Of an image with twice the contrast in its features, all differences
@@ -67,7 +67,8 @@ class Discriminant:
         by_distance: bool = False,
         one_unit: bool = False,
     ) -> None:
-        kinds = [slice(values), slice(values, None)] if values < means.shape[1] else [slice(None)]
+        both = values < means.shape[1] and not one_unit
+        kinds = [slice(values), slice(values, None)] if both else [slice(None)]
         scales = [feature_scale(weights, means[:, kind], scatter[kind, kind], one_unit) for kind in kinds]
         self.scale = scale = torch.cat(scales)
         means, scatter = means * scale, scatter * scale[:, None] * scale

@@ -18,6 +18,7 @@ from onebyone.memory.moments import LARGEST_CODE
 from onebyone.methods.discriminant import Discriminant
 from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.options import BudgetOptions
+from onebyone.methods.projections import GAIN, SAMPLES, more_than_normal
 from onebyone.methods.registry import register
 from onebyone.methods.solution import Solution, fingerprint, new_scatter
 from onebyone.methods.temperature import probabilities
@@ -30,8 +31,6 @@ MEGABYTE = 1_000_000
 KEPT_SHARE = 0.03  # of the budget, for the samples that calibrate answers
 MOST_KEPT = 256
 MOST_PENDING = 100  # samples by which a solution is updated; with more it is computed again
-GAIN = 1.25  # by which projections must improve the separation of classes to be used
-SAMPLES = 2  # per feature, so that projections can be used
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -266,7 +265,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
             new.zero_()[tuple(slice(size) for size in kept.shape)] = kept
         self.moments.take_over(old.moments, columns)
         values = old.kept.values if self.keeps_samples else old.kept.values[:, columns]
-        self.kept.replace(old.kept.keys, values, old.kept.labels)
+        self.kept.replace(old.kept.keys, values, old.kept.labels, old.kept.copies)
         self.counts[: len(old.counts)] = old.counts
         self.steps.copy_(old.steps)
 
@@ -338,29 +337,24 @@ class PatchLDA(Learner[PatchLDAOptions]):
         return self._solution
 
     def complete_solution(self, known: Tensor, weights: Tensor, means: Tensor) -> Solution:
-        """A new solution for the present statistics, with projections of vectors if they help.
-
-        They help if they improve the separation of classes by the factor ``gain``, and without an encoder also the
-        probabilities of kept samples that are left out. The separation alone is too optimistic if there are few
-        features, or if some classes are rare.
-        """
+        """A new solution for the present statistics, with as many projections of vectors as there are samples for."""
         width, scatter = self.moments.width, self.moments.scatter()
         values = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else width
 
-        def solved(count: int) -> Solution:
-            part, square = means[:, :count].contiguous(), scatter[:count, :count]
-            settings = self.options.shrinkage, self.reads_patches, self.one_unit
-            return Solution(Discriminant(weights, part, square, min(values, count), *settings), known, self)
+        def solve(weights: Tensor, means: Tensor, scatter: Tensor) -> Discriminant:
+            settings = min(values, means.shape[1]), self.options.shrinkage, self.reads_patches, self.one_unit
+            return Discriminant(weights, means.contiguous(), scatter, *settings)
 
-        found, usable = solved(values), int(float(weights.sum()) / SAMPLES)
-        if self.one_unit:
-            usable = width if usable > width else 0  # features of an encoder need no help from a few projections
-        if (count := min(usable, width)) > values:
-            other = solved(count)
-            separation, improved = (each.discriminant.ridge.separation for each in (found, other))
-            if improved > self.gain * separation and (self.one_unit or other.loss < found.loss):
-                return other
-        return found
+        plain = (weights, means[:, :values], scatter[:values, :values])
+        answer, count = solve(*plain), min(width, int(float(weights.sum()) / SAMPLES))
+        if count > values and (count == width or not self.one_unit):
+            other = solve(weights, means[:, :count], scatter[:count, :count])
+            if self.one_unit:  # features of an encoder, which are not normally distributed in any case
+                useful = other.ridge.separation > self.gain * answer.ridge.separation
+            else:
+                useful = more_than_normal(answer, other, plain, lambda x: self.extractor(x)[:, :count], solve)
+            answer = other if useful else answer
+        return Solution(answer, known, self)
 
     def drop_solution(self) -> None:
         super().drop_solution()

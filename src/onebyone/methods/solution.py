@@ -15,7 +15,7 @@ from onebyone.memory import Moments
 from onebyone.memory.sample import renewed
 from onebyone.methods.discriminant import Discriminant, Omitted
 from onebyone.methods.learner import LeftOut
-from onebyone.methods.temperature import ANY_FEATURES, PATCH_FEATURES, fitted_temperature, probabilities
+from onebyone.methods.temperature import ANY_FEATURES, PATCH_FEATURES, fitted_temperature
 from onebyone.methods.typicality import ClassScales, ratio_is_better
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ class Solution:
         self.key: tuple[int, ...] = learner.state_key() if last is None else last.key
         self.pending: list[Tensor] = []  # rows whose products are the growth of the scatter
         kept = learner.kept
-        used = int(kept.used().sum())
-        self.keys, labels = kept.keys[:used].clone(), kept.labels[:used].long()
-        self.values, self.y = kept.values[:used].clone(), torch.searchsorted(known, labels)
+        rows = kept.drawn()
+        self.keys, labels = kept.keys[rows], kept.labels[rows].long()
+        self.values, self.y = kept.values[rows], torch.searchsorted(known, labels)
         self.compute = learner.kept_features
         self.before = (last.keys, last.features) if last is not None and "features" in vars(last) else None
 
@@ -78,12 +78,6 @@ class Solution:
         known = PATCH_FEATURES if self.discriminant.by_distance else ANY_FEATURES
         answer, found = self.discriminant, self.omitted
         return fitted_temperature(answer.ridge, answer.mixing, found.scores, found.y, known)
-
-    @property
-    def loss(self) -> float:
-        """Minus the mean log-probability of the classes of kept samples, each of which is left out."""
-        own = probabilities(self.omitted.scores / self.temperature).gather(1, self.omitted.y[:, None])
-        return -float(own.clamp(min=1e-12).log().mean()) if len(own) else 0.0
 
     @cached_property
     def as_ratio(self) -> bool:
