@@ -169,7 +169,7 @@ def test_the_report(network: OnlineClassifier, tmp_path: Path) -> None:
     assert 200 < report.samples <= SIZE
     assert sum(each.samples for each in report.classes) == report.samples
     right = sum(each.samples * each.accuracy for each in report.classes)
-    assert right / report.samples == pytest.approx(report.accuracy)
+    assert np.mean([each.accuracy for each in report.classes]) == pytest.approx(report.accuracy)
     assert sum(each.samples for each in report.confusions) <= report.samples - right + 1e-6
     assert [each.label for each in report.classes] == sorted(each.label for each in report.classes)
     for line in (f"{100 * report.accuracy:.1f} %", f"{report.samples} samples, predicted before learnt", "one by one"):
@@ -177,6 +177,50 @@ def test_the_report(network: OnlineClassifier, tmp_path: Path) -> None:
     assert json.loads(json.dumps(report.to_dict()))["accuracy"] == report.accuracy
     report.plot(tmp_path / "report.png")
     assert (tmp_path / "report.png").stat().st_size > 5000
+
+
+@pytest.mark.parametrize("prior", ["uniform", "counts", {0: 0.7}])
+def test_classes_count_in_a_report_as_the_prior_says(prior: Any) -> None:
+    """Even if hardly any samples of one were left out."""
+    rng = np.random.default_rng(0)
+
+    def samples(*counts: int) -> tuple[Any, Any]:
+        y = np.repeat([0, 1], counts)
+        return rng.normal(size=(sum(counts), 10)) + 0.6 * y[:, None], y
+
+    clf = OnlineClassifier(prior=prior).partial_fit(*samples(1000, 40))
+    report = clf.report()
+    shares = {"uniform": [0.5, 0.5], "counts": [1000 / 1040, 40 / 1040]}.get(str(prior), [0.7, 0.3])
+    assert report.accuracy == pytest.approx(np.dot(shares, [each.accuracy for each in report.classes]))
+    assert report.interval[0] <= report.accuracy <= report.interval[1]
+    x, y = samples(3000, 3000)
+    weight = np.array(shares)[y]
+    assert report.interval[0] <= clf.score(x, y, sample_weight=weight) <= report.interval[1]
+
+
+def test_the_report_of_samples_with_few_different_values() -> None:
+    """Equal samples have equal hashes: none of them may fill the kept samples."""
+    rng = np.random.default_rng(0)
+    centres = rng.random((4, 3, 3)) + 0.2
+
+    def samples(count: int) -> tuple[Any, Any]:
+        y = rng.integers(0, 4, count)
+        chances = centres[y] / centres[y].sum(2, keepdims=True)
+        values = (chances.cumsum(2) < rng.random((count, 3, 1))).sum(2)
+        return np.eye(3, dtype=np.float32)[values].reshape(count, 9), y
+
+    clf = OnlineClassifier(memory="1MB").partial_fit(*samples(4000))
+    report, (x, y) = clf.report(), samples(4000)
+    assert report.interval[0] <= clf.score(x, y) <= report.interval[1]
+    assert abs(clf.predict_proba(x).max(1).mean() - clf.score(x, y)) < 0.05
+    assert (clf.predict(x, unknown=-1) == -1).mean() < 0.12
+
+
+@pytest.mark.parametrize("right", range(0, 300, 7))
+def test_an_interval_contains_its_share(right: int) -> None:
+    for count in (300, right or 1):
+        low, high = wilson(min(right, count), count)
+        assert low <= min(right, count) / count <= high
 
 
 def test_a_report_without_a_prediction_is_refused() -> None:

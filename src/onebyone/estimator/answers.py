@@ -187,12 +187,15 @@ class AnsweringClassifier(StatefulClassifier):
     def report(self) -> Report:
         """Estimate how good the classifier is now, without a test set.
 
-        Methods that keep statistics predict some of the learnt samples as if these had been left out. They use about
-        the same number of samples of each class, so the accuracy is that for equally frequent classes, whatever
-        ``prior`` is. Networks predict samples that are held back (``validation_fraction``), also about the same number
-        of each class. While fewer than 20 are held back, they use the last 256 predictions of samples that they had not
-        learnt yet, without those of the first samples of a class. Until ``hybrid`` has 20 of these, the report is that
-        of its statistics alone. ``source`` says which predictions were used.
+        Methods that keep statistics predict some of the learnt samples as if these had been left out. Networks predict
+        samples that are held back (``validation_fraction``). While fewer than 20 are held back, they use the last 256
+        predictions of samples that they had not learnt yet, without those of the first samples of a class. Until
+        ``hybrid`` has 20 of these, the report is that of its statistics alone. ``source`` says which predictions were
+        used.
+
+        The accuracy is that for classes as frequent as ``prior`` says: by default, all classes count the same, even if
+        few samples of one were predicted. It is too high if the samples of a class are nearly equal, such as pictures
+        that a camera took within seconds, because a sample that is left out has nearly equal ones among the others.
 
         Returns
         -------

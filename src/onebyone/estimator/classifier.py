@@ -176,8 +176,11 @@ class OnlineClassifier(ChangingClassifier):
             Classes to add to ``classes_`` before their first sample. Their probability is 0 until then.
         sample_weight
             Weights [n] of the samples, 0 or larger. For statistics, a sample of weight 2 is the same as two samples,
-            except that it is counted once. For networks, the weight multiplies the sample's share of the loss when it
-            is learnt; later it is replayed like any other. A sample of weight 0 is ignored. None: all weights are 1.
+            except that it is counted once. So a class of few samples with large weights is no longer treated as a rare
+            class, and ``report`` is too optimistic about it: to predict rare classes more often, use ``prior``. Sums of
+            images are whole numbers, so weights far below 1 are rounded. For networks, the weight multiplies the
+            sample's share of the loss when it is learnt; later it is replayed like any other. A sample of weight 0 is
+            ignored. None: all weights are 1.
 
         Returns
         -------

@@ -74,7 +74,7 @@ class Report:
     plain values.
     """
 
-    accuracy: float  # share of right predictions
+    accuracy: float  # share of right predictions, in which each class has the weight that ``prior`` gives it
     interval: tuple[float, float]  # 95 % (Wilson) of the accuracy
     confidence: float  # mean probability of the predicted class
     calibration_error: float  # mean difference between confidence and accuracy, in 10 bins of the confidence
@@ -192,12 +192,14 @@ def report(state: State, prior: Any) -> Report:
     decision = calibration.decision(state, wide.double(), prior)
     confidence, predicted = calibration.probabilities(state)(decision / temperature).max(1)
     right = predicted == y
-    bins = binned(confidence, right)
+    weight = shares(state, y, prior)
+    accuracy, effective = float(weight @ right.double()), 1 / float(weight.square().sum())
+    bins, errors = binned(confidence, right, weight)
     return Report(
-        accuracy=float(right.double().mean()),
-        interval=wilson(int(right.sum()), len(y)),
-        confidence=float(confidence.mean()),
-        calibration_error=sum(abs(sure - share) * count for sure, share, count in bins) / len(y),
+        accuracy=accuracy,
+        interval=wilson(accuracy * effective, effective),
+        confidence=float(weight @ confidence.double()),
+        calibration_error=errors,
         samples=len(y),
         source=source,
         classes=tuple(per_class(state, y, right)),
@@ -205,6 +207,14 @@ def report(state: State, prior: Any) -> Report:
         alike=tuple(alike(state, scores, y)),
         bins=tuple(bins),
     )
+
+
+def shares(state: State, y: Tensor, prior: Any) -> Tensor:
+    """[k] the weight of each prediction: those of a class have together the probability of the class."""
+    shift = calibration.log_prior(state, prior)
+    probability = torch.ones(state.learner.spec.num_classes, dtype=torch.float64) if shift is None else shift.exp()
+    weight = (probability / y.bincount(minlength=len(probability)).clamp(min=1))[y]
+    return weight / weight.sum() if weight.any() else torch.full_like(weight, 1 / len(y))
 
 
 def nothing_yet(state: State) -> UsageError:
@@ -281,15 +291,18 @@ def alike(state: State, scores: Tensor, y: Tensor) -> list[Alike]:
     return sorted(found, key=lambda each: each.accuracy)[:PAIRS]
 
 
-def binned(confidence: Tensor, right: Tensor) -> list[tuple[float, float, int]]:
-    """Mean confidence, accuracy and number of samples in each bin of the confidence."""
+def binned(confidence: Tensor, right: Tensor, weight: Tensor) -> tuple[list[tuple[float, float, int]], float]:
+    """Mean confidence, accuracy and number of samples in each bin of the confidence, and the calibration error."""
     bins = (confidence * BINS).long().clamp(max=BINS - 1)
-    inside = [bins == number for number in range(BINS)]
-    return [
-        (float(confidence[mask].mean()), float(right[mask].double().mean()), int(mask.sum()))
-        for mask in inside
-        if mask.any()
-    ]
+    found, error = [], 0.0
+    for number in range(BINS):
+        mask = (bins == number) & (weight > 0)
+        if mask.any():
+            share = weight[mask].sum()
+            sure, correct = (float(weight[mask] @ values[mask].double() / share) for values in (confidence, right))
+            found.append((sure, correct, int(mask.sum())))
+            error += abs(sure - correct) * float(share)
+    return found, error
 
 
 def wilson(right: float, count: float) -> tuple[float, float]:
