@@ -1,6 +1,7 @@
 """Discriminant analysis against literal transcriptions: shrinkage, leave-one-out, updates."""
 
 import math
+from copy import deepcopy
 from itertools import pairwise
 
 import pytest
@@ -242,27 +243,32 @@ def test_an_update_by_one_sample() -> None:
     torch.testing.assert_close(answer.ridge.solved, expected, rtol=1e-5, atol=1e-6)
 
 
+def kept_in_any_order(x: Tensor, y: Tensor, capacity: int) -> KeptSample:
+    """Samples that were merged from two parts. The bits are those of adding them at once, and in other orders."""
+    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(1))
+    sets = []
+    for index, size in ((torch.arange(len(y)), len(y)), (order, 7), (order.flip(0), 1)):
+        sets.append(KeptSample(capacity, x.shape[1], torch.int8))
+        for part in index.split(size):
+            sets[-1].add(x[part], y[part])
+    merged, other = (KeptSample(capacity, x.shape[1], torch.int8) for _ in range(2))
+    merged.add(x[::2], y[::2])
+    other.add(x[1::2], y[1::2])
+    merged.merge(other)
+    for each in sets:
+        assert all(torch.equal(tensor, each.state_dict()[name]) for name, tensor in merged.state_dict().items())
+    return merged
+
+
 def test_kept_samples_depend_on_the_samples_alone() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(-127, 128, (500, 9), generator=generator).to(torch.int8)
     y = torch.arange(500) % 4
-    order = torch.randperm(500, generator=generator)
-    sets = []
-    for index, size in ((torch.arange(500), 500), (order, 7)):
-        kept = KeptSample(40, 9, torch.int8)
-        for part in index.split(size):
-            kept.add(x[part], y[part])
-        sets.append(kept)
-    merged, other = KeptSample(40, 9, torch.int8), KeptSample(40, 9, torch.int8)
-    merged.add(x[::2], y[::2])
-    other.add(x[1::2], y[1::2])
-    merged.merge(other)
-    for name, tensor in sets[0].state_dict().items():
-        assert torch.equal(sets[1].state_dict()[name], tensor)
-        assert torch.equal(merged.state_dict()[name], tensor)
+    merged = kept_in_any_order(x, y, 40)
+    kept = deepcopy(merged)
     assert len(merged) == 40
     assert torch.bincount(merged.labels).tolist() == [10, 10, 10, 10]
-    merged.remove(sets[0].values[:5], sets[0].labels[:5])
+    merged.remove(kept.values[:5], kept.labels[:5])
     assert len(merged) == 35
     merged.forget_class(1)
     assert not (merged.labels[merged.used()] == 1).any()
@@ -273,19 +279,7 @@ def test_equal_samples_are_kept_once_and_counted() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randint(0, 3, (600, 2), generator=generator).to(torch.int8)
     y = torch.randint(0, 3, (600,), generator=generator)
-    order = torch.randperm(600, generator=generator)
-    sets = []
-    for index, size in ((torch.arange(600), 600), (order, 7), (order.flip(0), 1)):
-        kept = KeptSample(20, 2, torch.int8)
-        for part in index.split(size):
-            kept.add(x[part], y[part])
-        sets.append(kept)
-    merged, other = KeptSample(20, 2, torch.int8), KeptSample(20, 2, torch.int8)
-    merged.add(x[::2], y[::2])
-    other.add(x[1::2], y[1::2])
-    merged.merge(other)
-    for each in (*sets[1:], merged):
-        assert all(torch.equal(tensor, each.state_dict()[name]) for name, tensor in sets[0].state_dict().items())
+    merged = kept_in_any_order(x, y, 20)
     assert len(merged) == 20
     for value, label, copies in zip(merged.values, merged.labels, merged.copies, strict=True):
         assert copies == ((x == value).all(1) & (y == label)).sum()

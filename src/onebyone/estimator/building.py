@@ -39,7 +39,7 @@ EXPECTED_CLASSES = 64  # "auto" chooses statistics only if those of this many cl
 LARGE_IMAGE = (3, 224, 224)  # a shape that every encoder of images reads
 MAX_PATCH_IMAGE = 64  # pixels of the shorter side from which a warning recommends an encoder
 MAX_REPLAY_SIZE = 2**20  # samples per step
-MOST_HELD_BACK = 0.5  # of the samples
+MAX_VALIDATION_FRACTION = 0.5
 # Parameters that may change between calls.
 CHANGEABLE = ("batch_size", "epochs", "validation_fraction", "prior", "unknown_rate", "autosave", "every")
 PARAMETER_OF_OPTION = {  # options of methods that are set by a parameter of the classifier
@@ -70,8 +70,8 @@ def check_settings(parameters: Mapping[str, Any]) -> None:
     if not isinstance(parameters["options"], Mapping | None):
         raise UsageError(f"options is {parameters['options']!r}; give a dictionary such as {{'learning_rate': 0.01}}")
     share = parameters["validation_fraction"]
-    if not is_share(share) or share > MOST_HELD_BACK:
-        raise UsageError(f"validation_fraction is {share!r}; it must be a number from 0 to {MOST_HELD_BACK}")
+    if not is_share(share) or share > MAX_VALIDATION_FRACTION:
+        raise UsageError(f"validation_fraction is {share!r}; it must be a number from 0 to {MAX_VALIDATION_FRACTION}")
     check_prior(parameters["prior"], parameters["unknown_rate"])
 
 

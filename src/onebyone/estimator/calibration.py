@@ -37,7 +37,7 @@ def evidence(state: State) -> Evidence:
     learner = state.learner
     source: Source = "left out"
     if uses_held_back(state):
-        return Evidence(state.held_out, "held back")
+        return Evidence(state.held_back_predictions, "held back")
     if isinstance(learner, Hybrid) and not uses_predictions(state):
         learner, source = learner.statistics, "left out by the statistics"
     if keeps_left_out(learner):
@@ -50,7 +50,7 @@ def evidence(state: State) -> Evidence:
 def temperature(state: State) -> float:
     """The number that scores are divided by before probabilities are computed."""
     if uses_held_back(state):
-        return state.held_out_temperature
+        return state.held_back_temperature
     return state.record.temperature if uses_predictions(state) else state.learner.temperature()
 
 

@@ -200,9 +200,9 @@ def train(
         batch, classes = lesson.x[index].to(learner.device), lesson.slots[index.to(lesson.slots.device)]
         weight = None if lesson.weight is None else lesson.weight[index].to(learner.device)
         if again and len(held):
-            known = ~held.contains(batch).to(batch.device)
-            batch, classes = batch[known], classes[known]
-            weight = None if weight is None else weight[known]
+            learnt = ~held.contains(batch).to(batch.device)
+            batch, classes = batch[learnt], classes[learnt]
+            weight = None if weight is None else weight[learnt]
         elif share and not again:
             held, batch, classes = held.divide(batch, classes, learner, share)
         if not len(classes):

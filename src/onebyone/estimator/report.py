@@ -194,12 +194,12 @@ def report(state: State, prior: Any) -> Report:
     right = predicted == y
     weight = shares(state, y, prior)
     accuracy, effective = float(weight @ right.double()), 1 / float(weight.square().sum())
-    bins, errors = binned(confidence, right, weight)
+    bins, error = binned(confidence, right, weight)
     return Report(
         accuracy=accuracy,
         interval=wilson(accuracy * effective, effective),
         confidence=float(weight @ confidence.double()),
-        calibration_error=errors,
+        calibration_error=error,
         samples=len(y),
         source=source,
         classes=tuple(per_class(state, y, right)),

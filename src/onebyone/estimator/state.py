@@ -48,15 +48,15 @@ class State:
         return counts + torch.bincount(self.held_back.y, minlength=len(counts))
 
     @cached_property
-    def held_out(self) -> LeftOut:
+    def held_back_predictions(self) -> LeftOut:
         """Predictions of the samples that are held back, by the learner as it is now."""
         return self.held_back.predictions(self.learner)
 
     @cached_property
-    def held_out_temperature(self) -> float:
+    def held_back_temperature(self) -> float:
         """The temperature of these predictions."""
-        usable = self.held_out.scores.gather(1, self.held_out.y[:, None])[:, 0].isfinite()
-        return fitted_temperature(self.held_out.scores[usable], self.held_out.y[usable])
+        usable = self.held_back_predictions.scores.gather(1, self.held_back_predictions.y[:, None])[:, 0].isfinite()
+        return fitted_temperature(self.held_back_predictions.scores[usable], self.held_back_predictions.y[usable])
 
     @cached_property
     def labels(self) -> list[Label]:

@@ -18,7 +18,7 @@ from onebyone.memory.moments import LARGEST_CODE
 from onebyone.methods.discriminant import Discriminant
 from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.options import BudgetOptions
-from onebyone.methods.projections import GAIN, SAMPLES, more_than_normal
+from onebyone.methods.projections import with_useful_projections
 from onebyone.methods.registry import register
 from onebyone.methods.solution import Solution, fingerprint, new_scatter
 from onebyone.methods.temperature import probabilities
@@ -72,7 +72,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     steps_matter = False
     side: int = LARGEST  # pixels of the shorter side that patches see
-    gain: float = GAIN  # by which projections must improve the separation of classes to be used
+    gain: float | None = None  # by which projections of an encoder's features must improve the separation
     one_unit: bool = False  # whether all features have the same unit
 
     def __init__(self, options: PatchLDAOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
@@ -333,28 +333,17 @@ class PatchLDA(Learner[PatchLDAOptions]):
             last.update(known, weights, means)
             self._solution = Solution(last.discriminant, known, self, last)
             return self._solution
-        self._solution = self.complete_solution(known, weights, means)
+        values = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else self.moments.width
+        settings = (values, self.options.shrinkage, self.reads_patches, self.one_unit)
+        answer = with_useful_projections(
+            (weights, means, self.moments.scatter()),
+            values,
+            self.extractor,
+            lambda *s: Discriminant(*s, *settings),
+            self.gain,
+        )
+        self._solution = Solution(answer, known, self)
         return self._solution
-
-    def complete_solution(self, known: Tensor, weights: Tensor, means: Tensor) -> Solution:
-        """A new solution for the present statistics, with as many projections of vectors as there are samples for."""
-        width, scatter = self.moments.width, self.moments.scatter()
-        values = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else width
-
-        def solve(weights: Tensor, means: Tensor, scatter: Tensor) -> Discriminant:
-            settings = min(values, means.shape[1]), self.options.shrinkage, self.reads_patches, self.one_unit
-            return Discriminant(weights, means.contiguous(), scatter, *settings)
-
-        plain = (weights, means[:, :values], scatter[:values, :values])
-        answer, count = solve(*plain), min(width, int(float(weights.sum()) / SAMPLES))
-        if count > values and (count == width or not self.one_unit):
-            other = solve(weights, means[:, :count], scatter[:count, :count])
-            if self.one_unit:  # features of an encoder, which are not normally distributed in any case
-                useful = other.ridge.separation > self.gain * answer.ridge.separation
-            else:
-                useful = more_than_normal(answer, other, plain, lambda x: self.extractor(x)[:, :count], solve)
-            answer = other if useful else answer
-        return Solution(answer, known, self)
 
     def drop_solution(self) -> None:
         super().drop_solution()

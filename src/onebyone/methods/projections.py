@@ -16,47 +16,59 @@ DRAWN = 2000  # samples that are drawn at most, or SAMPLES per feature
 LEAST = 0.05  # separation that counts as none
 ROUNDING = 1e-9  # of a variance
 
-Solve = Callable[[Tensor, Tensor, Tensor], Discriminant]
+Statistics = tuple[Tensor, Tensor, Tensor]  # weights [C], means [C, d] and scatter [d, d] of features
+Features = Callable[[Tensor], Tensor]  # from values [n, v] to values and projections [n, d]
+Solve = Callable[[Tensor, Tensor, Tensor], Discriminant]  # from statistics
+
+
+def with_useful_projections(
+    statistics: Statistics, values: int, features: Features, solve: Solve, gain: float | None = None
+) -> Discriminant:
+    """The discriminant of the values, which are the first features, or also of projections if these help.
+
+    As many projections are tried as there are samples for. Features of an encoder are not normally distributed: for
+    them, ``gain`` is the factor by which all projections together must improve the separation.
+    """
+    plain, width = part(statistics, values), statistics[1].shape[1]
+    answer, count = solve(*plain), min(width, int(float(statistics[0].sum()) / SAMPLES))
+    if count <= values or (gain and count < width):
+        return answer
+    other = solve(*part(statistics, count))
+    if gain:
+        useful = other.ridge.separation > gain * answer.ridge.separation
+    else:
+        useful = more_than_normal(answer, other, plain, lambda x: features(x)[:, :count], solve)
+    return other if useful else answer
+
+
+def part(statistics: Statistics, count: int) -> Statistics:
+    """The statistics of the first features."""
+    weights, means, scatter = statistics
+    return weights, means[:, :count], scatter[:count, :count]
 
 
 def more_than_normal(
-    plain: Discriminant,
-    other: Discriminant,
-    statistics: tuple[Tensor, Tensor, Tensor],
-    features: Callable[[Tensor], Tensor],
-    solve: Solve,
+    plain: Discriminant, other: Discriminant, statistics: Statistics, features: Features, solve: Solve
 ) -> bool:
     """Whether projections improve the separation of classes by more than they would for normal distributions.
+
+    ``plain`` and ``other`` are the discriminants of the values, and of values and projections. ``statistics`` are those
+    of the values.
 
     Projections separate the means of normally distributed classes better too, although no discriminant is better than
     the linear one of their values. So samples are drawn from normal distributions with the same means and covariance,
     and the same numbers of samples, and the improvement is compared with theirs. This depends on sums alone, so it is
     the same after merging and forgetting.
-
-    Parameters
-    ----------
-    plain, other
-        The discriminants of the values, and of values and projections.
-    statistics
-        Weights [C], means [C, v] and scatter [v, v] of the values.
-    features
-        From values [n, v] to values and projections [n, d].
-    solve
-        From weights, means and scatter of features to a discriminant.
     """
     separation, improved = plain.ridge.separation, other.ridge.separation
     if improved <= GAIN * separation:
         return False
-    weights, drawn_means, drawn_scatter = drawn_statistics(*statistics, features, other.count)
-    values = plain.count
-    normal = solve(weights, drawn_means[:, :values], drawn_scatter[:values, :values]).ridge.separation
-    normal_improved = solve(weights, drawn_means, drawn_scatter).ridge.separation
+    drawn = drawn_statistics(*statistics, features, other.count)
+    normal, normal_improved = (solve(*part(drawn, count)).ridge.separation for count in (plain.count, other.count))
     return improved / max(separation, LEAST) > SURPRISE * normal_improved / max(normal, LEAST)
 
 
-def drawn_statistics(
-    weights: Tensor, means: Tensor, scatter: Tensor, features: Callable[[Tensor], Tensor], count: int
-) -> tuple[Tensor, Tensor, Tensor]:
+def drawn_statistics(weights: Tensor, means: Tensor, scatter: Tensor, features: Features, count: int) -> Statistics:
     """Weights, means and scatter of the features of samples from normal distributions.
 
     The order of the classes does not matter: samples are drawn in the order of their means along a random axis.
