@@ -339,7 +339,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
             (weights, means, self.moments.scatter()),
             values,
             self.extractor,
-            lambda *s: Discriminant(*s, *settings),
+            lambda weights, means, scatter: Discriminant(weights, means, scatter, *settings),
             self.gain,
         )
         self._solution = Solution(answer, known, self)
