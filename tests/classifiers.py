@@ -11,6 +11,7 @@ from safetensors import torch as safetensors
 
 from onebyone import OnlineClassifier, methods
 from onebyone.methods import AUTO, Options, ReplayOptions, method
+from onebyone.methods.prototypes import PrototypeOptions
 from onebyone.methods.registry import AnyLearner
 from onebyone.tensors import digest
 
@@ -18,6 +19,11 @@ NAMES = list(methods())
 REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
 NETWORKS = [name for name in NAMES if issubclass(method(name).options, Options)]
 DEFAULT_AND_CCP = [AUTO, "ccp"]  # statistics without a network, and a network with a memory
+
+
+def class_means(name: str) -> str:
+    """The value of the option ``readout`` of a replay method for answers by class means of the memory."""
+    return "encoder" if issubclass(method(name).options, PrototypeOptions) else "ncm"
 
 
 def vectors(count: int, seed: int = 0) -> tuple[Any, list[str]]:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from classifiers import NAMES, REPLAY, bits
+from classifiers import NAMES, REPLAY, bits, class_means
 from onebyone import Dataset, OnlineClassifier, UsageError, nets
 from onebyone.estimator import persistence
 from onebyone.methods import AUTO, BudgetOptions, method
@@ -33,7 +33,8 @@ def enough_memory(name: str) -> dict[str, Any]:
 CASES: list[tuple[str, dict[str, Any]]] = [(name, enough_memory(name)) for name in (*NAMES, AUTO)] + [
     (
         name,
-        {"options": {"memory_policy": "balanced", "readout": "ncm"}, "freeze_encoder": True} | enough_memory(name),
+        {"options": {"memory_policy": "balanced", "readout": class_means(name)}, "freeze_encoder": True}
+        | enough_memory(name),
     )
     for name in REPLAY
 ]

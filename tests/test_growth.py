@@ -7,13 +7,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from classifiers import class_means
 from onebyone import Dataset, Learner, UsageError, create, methods
 from onebyone.methods import BudgetOptions, ReplayLearner, ReplayOptions, grown, method
 
 NAMES = [name for name in methods() if not issubclass(method(name).options, BudgetOptions)]  # which classes share
 REPLAY = [name for name in NAMES if issubclass(method(name).options, ReplayOptions)]
 LEARNERS = [(name, {"memory_samples": 30} if name in REPLAY else {}) for name in NAMES] + [
-    (name, {"memory_samples": 30, "memory_policy": "balanced", "readout": "ncm"}) for name in REPLAY
+    (name, {"memory_samples": 30, "memory_policy": "balanced", "readout": class_means(name)}) for name in REPLAY
 ]
 every_learner = pytest.mark.parametrize(("name", "options"), LEARNERS, ids=str)
 

@@ -76,26 +76,3 @@ def test_the_teacher_is_a_frozen_copy_made_at_the_boundary(
     assert not torch.equal(learner.teacher(view), student(view))
     learner.end_task()
     assert torch.equal(learner.teacher(view), student.eval()(view))
-
-
-@pytest.mark.parametrize("name", ["icarl", "er", "ccp"])
-def test_nearest_class_mean(halfway: Callable[..., Any], few: Dataset, name: str) -> None:
-    """A class is the mean of the directions of its samples in the memory; scores are cosines."""
-    learner = halfway(name, readout="ncm", memory_per_class=1)  # ten rows
-    scores = learner.scores(few.test_x)
-    learner.eval()
-
-    def direction(x: Tensor) -> Tensor:
-        z = learner.embed(learner.view(x[None], augment=False))[0].detach()
-        return z / z.norm()
-
-    stored = list(zip(learner.memory.x[:-1], learner.memory.y[:-1].tolist(), strict=True))
-    for label in range(10):
-        own = [direction(x) for x, y in stored if y == label]
-        if own:
-            mean = sum(own) / len(own)
-            expected = torch.stack([direction(x) @ mean / mean.norm() for x in few.test_x])
-            torch.testing.assert_close(scores[:, label], expected, rtol=1e-4, atol=1e-5)
-        else:
-            assert (scores[:, label] == float("-inf")).all()
-    assert torch.equal(learner.predict(few.test_x), scores.argmax(1))

@@ -88,11 +88,13 @@ def test_cross_entropy_over_all_classes() -> None:
 
 TERMS = {
     "pull": ((1, 0, 0), lambda z, y, c, seen: losses.pull(z, y, c)),
-    "gather_mates": ((0, 1, 0), lambda z, y, c, seen: losses.gather_mates(z, y)),
+    "gather_mates": ((0, 1, 0), lambda z, y, c, seen: losses.gather_mates(z, z, losses.batch_mates(y))),
     "repel": ((0, 0, 1), lambda z, y, c, seen: losses.repel(c, seen)),
     "all": (
         (1, 1, 1),
-        lambda z, y, c, seen: losses.pull(z, y, c) + losses.gather_mates(z, y) + losses.repel(c, seen),
+        lambda z, y, c, seen: (
+            losses.pull(z, y, c) + losses.gather_mates(z, z, losses.batch_mates(y)) + losses.repel(c, seen)
+        ),
     ),
 }
 
@@ -174,4 +176,29 @@ def test_reduce(pairs: list[tuple[float, float]], reduction: losses.Reduction) -
             / (max(1, len(kept)) if reduction == "mean" else 1)
         ),
         values,
+    )
+
+
+@given(labels, labels, seeds, temperatures, st.data())
+def test_positives_among_replayed_samples(
+    y: list[int], replay_y: list[int], seed: int, temperature: float, data: st.DataObject
+) -> None:
+    """The second term of equation 3 with P(x) the batch mates and the replayed samples of the class that exist."""
+    there = data.draw(st.lists(st.booleans(), min_size=len(replay_y), max_size=len(replay_y)))
+    drawn = [len(y) + i for i, yes in enumerate(there) if yes]
+    both = [*y, *replay_y]
+
+    def literal(z: Tensor, replay: Tensor) -> Tensor:
+        every, total = torch.cat([z, replay]), torch.zeros((), dtype=z.dtype)
+        for i, label in enumerate(y):
+            own = [*equations.mates(i, y), *(p for p in drawn if both[p] == label)]
+            for p in own:
+                total = total - equations.sim(z[i], every[p], temperature) / len(own) / len(y)
+        return total
+
+    mask = losses.positives(torch.tensor(y), torch.tensor(replay_y), torch.tensor(there))
+    agree(
+        lambda z, replay: losses.gather_mates(unit(z, temperature), unit(torch.cat([z, replay]), temperature), mask),
+        literal,
+        *normal(seed, (len(y), DEPTH), (len(replay_y), DEPTH)),
     )

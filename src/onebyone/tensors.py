@@ -73,6 +73,22 @@ def checksum(module: nn.Module) -> int:
     return result
 
 
+def writes(module: nn.Module) -> tuple[object, ...]:
+    """How often each parameter and buffer of a module was written to, as PyTorch counts it: without ``.data``.
+
+    The entry of a tensor from inference mode, whose writes are not counted, equals no other.
+
+    >>> layer = nn.Linear(2, 2)
+    >>> before = writes(layer)
+    >>> with torch.no_grad():
+    ...     _ = layer.weight.add_(1)
+    >>> writes(layer) == before
+    False
+    """
+    tensors = (*module.parameters(), *module.buffers())
+    return tuple(object() if tensor.is_inference() else tensor._version for tensor in tensors)
+
+
 def nbytes(*parts: nn.Module) -> int:
     """Bytes of all tensors in the state of some modules."""
     return sum(tensor.nbytes for part in parts for tensor in part.state_dict().values())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from onebyone.errors import UsageError
-from onebyone.methods.losses import class_means, gather_mates, pull, repel
+from onebyone.methods.losses import batch_mates, class_means, gather_mates, positives, pull, repel
 from onebyone.methods.prototypes import PrototypeOptions, PrototypeReplay
 from onebyone.methods.registry import register
 from onebyone.methods.replay_learner import Encoded
@@ -24,6 +24,10 @@ class CCPOptions(PrototypeOptions):
     pull_weight: float = option(0.3, "weight of equation 3's first term: samples to their prototype", low=0)
     mates_weight: float = option(1.0, "weight of equation 3's second term: samples to their batch mates", low=0)
     repel_weight: float = option(1.0, "weight of equation 3's third term: prototypes repel each other", low=0)
+    positives: Literal["batch", "replay", "detached"] = option(
+        "batch",
+        "P(x): the batch mates of the class (paper), also its replayed samples, or these without a gradient to them",
+    )
     prototype_gradient: Literal["incoming", "all", "none"] = option(
         "incoming", "prototypes that get gradients: of the incoming classes (paper), all observed, or none"
     )
@@ -58,9 +62,16 @@ class CCP(PrototypeReplay[CCPOptions]):
         prototypes = self.unit_prototypes(incoming)
         return (
             options.pull_weight * pull(z, y, prototypes, weight)
-            + options.mates_weight * gather_mates(z, y, weight)
+            + options.mates_weight * gather_mates(z, *self.positives(incoming, z, drawn[0]), weight)
             + options.repel_weight * repel(prototypes, self.observed)
         )
+
+    def positives(self, incoming: Encoded, z: Tensor, replay: Encoded) -> tuple[Tensor, Tensor]:
+        """[m, d] the samples that may be positives, scaled as ``z``, and [n, m] which ones are."""
+        if self.options.positives == "batch":
+            return z, batch_mates(incoming.y)
+        features = replay.features.detach() if self.options.positives == "detached" else replay.features
+        return torch.cat([z, self.unit(features)]), positives(incoming.y, replay.y, replay.weight > 0)
 
     def reachable(self, incoming: Encoded) -> Tensor:
         weight = self.prototypes.weight

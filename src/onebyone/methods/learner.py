@@ -16,7 +16,7 @@ from onebyone.errors import UsageError
 from onebyone.nets import scaled
 from onebyone.options import Checked
 from onebyone.seeding import generator
-from onebyone.tensors import checksum
+from onebyone.tensors import checksum, writes
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Checked)  # the options of a method
@@ -55,7 +55,7 @@ class Learner(nn.Module, ABC, Generic[C]):
         self.register_buffer("labels", torch.arange(spec.num_classes, device=device), persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
         self.generator = generator(seed, "learner", device)
-        self._reused: tuple[tuple[bool, int], Any] | None = None
+        self._reused: tuple[tuple[Any, ...], Any] | None = None
 
     @abstractmethod
     def observe(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -297,11 +297,11 @@ class Learner(nn.Module, ABC, Generic[C]):
 
         A checksum of all parameters and buffers decides, so every write is seen: by a step, by ``load_state_dict``, by
         user code, also through ``.data``. It costs about a hundredth of what class means of a memory cost. On a GPU,
-        where a checksum would cost as much as most computations, ``compute`` is called each time.
+        where a checksum would cost as much as most computations, PyTorch's counts of writes decide. They do not see
+        writes through ``.data``, nor the steps of a captured graph, after which the engine calls
+        :meth:`drop_solution`.
         """
-        if self.device.type != "cpu":
-            return compute()
-        key = self.training, checksum(self)
+        key: tuple[Any, ...] = self.training, checksum(self) if self.device.type == "cpu" else writes(self)
         if self._reused is None or self._reused[0] != key:
             self._reused = key, compute()
         result: T = self._reused[1]

@@ -53,6 +53,16 @@ def batch_mates(y: Tensor) -> Tensor:
     return (y[:, None] == y).fill_diagonal_(False)
 
 
+def positives(y: Tensor, replay_y: Tensor, drawn: Tensor) -> Tensor:
+    """[n, n + m] the batch mates of each sample, then the replayed samples of its class that exist (``drawn`` [m]).
+
+    >>> positives(torch.tensor([7, 3]), torch.tensor([7, 7]), torch.tensor([True, False])).long()
+    tensor([[0, 0, 1, 0],
+            [0, 0, 0, 0]])
+    """
+    return torch.cat([batch_mates(y), (y[:, None] == replay_y) & drawn], 1)
+
+
 def mean_over(values: Tensor, mask: Tensor) -> Tensor:
     """[n, m] values and mask -> [n] mean of each row over its mask, 0 for an empty one."""
     return (values * mask).sum(1) / mask.sum(1).clamp(min=1)
@@ -68,9 +78,9 @@ def pull(z: Tensor, y: Tensor, prototypes: Tensor, weight: Tensor | None = None)
     return -average((z @ prototypes.T).gather(1, y[:, None]).flatten(), weight)
 
 
-def gather_mates(z: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-    """Second term of equation 3: minus the mean similarity of each sample to its batch mates."""
-    return -average(mean_over(z @ z.T, batch_mates(y)), weight)
+def gather_mates(z: Tensor, others: Tensor, positive: Tensor, weight: Tensor | None = None) -> Tensor:
+    """Second term of equation 3: minus the mean similarity of each sample [n, d] to its positives among [m, d]."""
+    return byol(z, others, positive, weight)  # equation 1 has this form too
 
 
 def repel(prototypes: Tensor, observed: Tensor) -> Tensor:

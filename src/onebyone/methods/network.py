@@ -43,11 +43,15 @@ class NetworkLearner(Learner[O]):
         """[n, *shape] views -> [n, d] features of the encoder; override it to add a projector."""
         return self.encoder(view)
 
+    def embed_to_answer(self, view: Tensor) -> Tensor:
+        """[n, *shape] views -> [n, d] the features that answers are computed from: by default those of ``embed``."""
+        return self.embed(view)
+
     def features(self, x: Tensor) -> Tensor:
         view = self.view(x, augment=False)
         if view.is_cuda and view.dim() == 4:  # large batches are a quarter faster in this layout, small ones are not
             view = view.contiguous(memory_format=torch.channels_last)
-        return self.embed(view)
+        return self.embed_to_answer(view)
 
     def view(self, x: Tensor, augment: bool = True) -> Tensor:
         """Samples as the network reads them: augmented, scaled to [-1, 1], in its memory layout."""

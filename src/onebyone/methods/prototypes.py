@@ -23,8 +23,10 @@ class PrototypeOptions(ReplayOptions):
     replay_reduction: Reduction = option(
         "mean", "equation 2 averaged over the replayed samples, or summed as it is printed"
     )
-    readout: Literal["prototypes", "ncm"] = option(  # type: ignore[assignment]
-        "prototypes", "answer by the prototypes, or by the nearest class mean of the memory"
+    readout: Literal["prototypes", "projector", "encoder"] = option(  # type: ignore[assignment]
+        "prototypes",
+        "answer by the prototypes, or by the nearest class mean of the memory in the space of the projector or of the "
+        "encoder (the paper does not say)",
     )
 
 
@@ -49,6 +51,13 @@ class PrototypeReplay(ReplayLearner[P]):
     def embed(self, view: Tensor) -> Tensor:
         z: Tensor = self.projector(self.encoder(view))
         return z
+
+    def embed_to_answer(self, view: Tensor) -> Tensor:
+        return self.encoder(view) if self.options.readout == "encoder" else self.embed(view)
+
+    @property
+    def answers_by_means(self) -> bool:
+        return self.options.readout != "prototypes"
 
     def logits(self, features: Tensor) -> Tensor:
         scores: Tensor = self.prototypes(features)

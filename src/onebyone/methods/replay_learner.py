@@ -176,23 +176,28 @@ class ReplayLearner(NetworkLearner[R]):
             features: tuple[Tensor, ...] = self.embed(views).split(sizes)
         return features
 
+    @property
+    def answers_by_means(self) -> bool:
+        """Whether answers are the nearest class mean of the memory."""
+        return self.options.readout == "ncm"
+
     def readout(self) -> Callable[[Tensor], Tensor]:
-        if self.options.readout != "ncm":
+        if not self.answers_by_means:
             return self.logits
         means, present = self.reuse(self.memory_means)
         return lambda features: cosine(features, means, 1.0).masked_fill(~present, float("-inf"))
 
     def temperature(self) -> float:
-        return COSINES if self.options.readout == "ncm" else 1.0
+        return COSINES if self.answers_by_means else 1.0
 
     def answer_interval(self, batch: int) -> int:
         """Class means are a forward pass over the memory; a step computes about three per sample."""
-        if self.options.readout != "ncm":
+        if not self.answers_by_means:
             return 1
         return math.ceil(2 * self.memory.capacity / (3 * (batch + self.options.replay_size)))
 
     def memory_means(self) -> tuple[Tensor, Tensor]:
         """[C, d] the mean direction of each class in the memory, and [C] which classes have samples."""
         rows = self.memory.everything()
-        parts = [unit(self.embed(self.view(x, augment=False))) for x in rows.x.split(self.spec.chunk)]
+        parts = [unit(self.embed_to_answer(self.view(x, augment=False))) for x in rows.x.split(self.spec.chunk)]
         return class_means(torch.cat(parts), self.one_hot(rows.y), rows.weight)

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from onebyone.memory import Rows
-from onebyone.methods.losses import batch_mates, byol
+from onebyone.methods.losses import batch_mates, byol, positives
 from onebyone.methods.partners import draw_partners
 from onebyone.methods.prototypes import PrototypeOptions, PrototypeReplay
 from onebyone.methods.registry import register
@@ -27,8 +28,15 @@ class SupBYOLOptions(PrototypeOptions):
     incoming_weight: float = option(0.1, "weight of equation 1 (the paper adds both losses as they are)", low=0)
     predictor_hidden: int = option(256, "hidden units of the predictor q", low=1)
     target_momentum: float = option(0.99, "tau: the target follows the online network", low=0, high=1)
-    positives: Literal["batch", "memory"] = option(
-        "batch", "P(x): all batch mates of the class, or one sample of the class drawn from memory and batch"
+    positives: Literal["batch", "replay", "memory"] = option(
+        "batch",
+        "P(x): all batch mates of the class, also its replayed samples, or one sample of the class drawn from memory "
+        "and batch",
+    )
+    readout: Literal["prototypes", "projector", "encoder", "target"] = option(  # type: ignore[assignment]
+        "prototypes",
+        "answer by the prototypes, or by the nearest class mean of the memory in the space of the projector, of the "
+        "encoder, or of the target's encoder (the paper does not say)",
     )
 
 
@@ -37,7 +45,7 @@ class SupBYOL(PrototypeReplay[SupBYOLOptions]):
     """Incoming samples predict the output of a slowly moving target network for other samples of their class.
 
     No negatives: a class is learnt by itself (equation 1), and classes are compared only in the replay (equation 2).
-    The only sample of its class in a batch is its own positive, as in BYOL.
+    A sample without a positive is compared with the target's output for its own view.
 
     >>> from onebyone.data import load
     >>> digits = load("digits")
@@ -53,19 +61,31 @@ class SupBYOL(PrototypeReplay[SupBYOLOptions]):
 
     def incoming_loss(self, incoming: Encoded, *drawn: Encoded) -> Tensor:
         """Equation 1."""
-        prediction = self.predictor(incoming.features)
+        prediction, replay = self.predictor(incoming.features), drawn[0]
         own = torch.eye(len(incoming.y), dtype=torch.bool, device=incoming.y.device)
-        if self.options.positives == "batch":
-            partners = incoming.view
-            mates = batch_mates(incoming.y)
-            positive = mates | (own & ~mates.any(1))
-        else:
-            partners, positive = self.view(self.partners(incoming).x), own
+        partners = incoming.view
+        match self.options.positives:
+            case "batch":
+                mates = batch_mates(incoming.y)
+            case "replay":
+                mates = positives(incoming.y, replay.y, replay.weight > 0)
+            case "memory":
+                mates, partners = own, self.view(self.partners(incoming).x)
+        alone = F.pad(own & ~mates.any(1), (0, mates.shape[1] - len(own)))
         with torch.no_grad():
-            joint = self.options.passes == "joint"  # together with the replayed ones, as in the online network
-            views = torch.cat([partners, drawn[0].view]) if joint else partners
-            target = self.target(views)[: len(partners)]
-        return byol(self.unit(prediction), self.unit(target), positive, incoming.sample_weight)
+            if self.options.passes == "joint":  # together with the replayed ones, as in the online network
+                target = self.target(torch.cat([partners, replay.view]))[: mates.shape[1]]
+            elif self.options.positives == "replay":
+                target = torch.cat([self.target(partners), self.target(replay.view)])
+            else:
+                target = self.target(partners)
+        return byol(self.unit(prediction), self.unit(target), mates | alone, incoming.sample_weight)
+
+    def embed_to_answer(self, view: Tensor) -> Tensor:
+        if self.options.readout != "target":
+            return super().embed_to_answer(view)
+        features: Tensor = self.target[0](view)
+        return features
 
     def partners(self, incoming: Rows) -> Rows:
         """For each sample another one of its class, or itself if there is none (in another view, as in BYOL)."""

@@ -75,7 +75,7 @@ def _memory_is_in_order(learner: ReplayLearner[Any]) -> None:
 def answer(learner: AnyLearner, x: Tensor) -> Tensor:
     """Its scores, which must be finite for the classes seen and minus infinity for all others."""
     known, classes = learner.observed.clone(), learner.spec.num_classes
-    if isinstance(learner, ReplayLearner) and learner.options.readout == "ncm":
+    if isinstance(learner, ReplayLearner) and learner.answers_by_means:
         known &= learner.in_batch(learner.memory.y[:-1][learner.memory.filled])  # a mean needs a sample
     scores = learner.scores(x)
     require(
