@@ -120,7 +120,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/search"))
     parser.add_argument("--method", action="append", help="only this; repeatable")
     parser.add_argument("--stages", type=int, default=2)
-    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no pack is started")
+    parser.add_argument("--limit", type=float, default=float("inf"), help="seconds after which no training is started")
     parser.add_argument("--width", type=int, default=32, help="trainings at the same time")
     parser.add_argument("--dataset", help="another data set, to try the program")
     arguments = parser.parse_args()
@@ -136,30 +136,38 @@ def main() -> None:
         for method in arguments.method or protocols()[protocol]["open"]:
             chosen = trainings(protocol, method, stage, read(path))
             if chosen and time.perf_counter() - begin < arguments.limit:
-                rows = train(chosen, data, device, arguments.width)
+                rows = train(chosen, data, device, arguments.width, begin + arguments.limit)
+                if not rows:
+                    continue
                 with path.open("a", newline="") as file:
                     writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
                     if file.tell() == 0:
                         writer.writeheader()
                     writer.writerows({"stage": stage} | row for row in rows)
                 top = ranked(read(path), method, stage)[0]
-                print(
-                    f"[{time.perf_counter() - begin:4.0f} s] stage {stage} {method}: {len(chosen)} trainings, ", end=""
-                )
+                trained = f"{len(rows) // len(readouts(method))} of {len(chosen)} trainings"
+                print(f"[{time.perf_counter() - begin:4.0f} s] stage {stage} {method}: {trained}, ", end="")
                 print(f"{rows[0]['seconds']} s each; best {top}", flush=True)
 
 
 def train(
-    chosen: Sequence[tuple[RunConfig, dict[str, Any]]], data: Dataset, device: torch.device, width: int
+    chosen: Sequence[tuple[RunConfig, dict[str, Any]]], data: Dataset, device: torch.device, width: int, until: float
 ) -> list[Row]:
-    """Do these trainings in a pack. One whose weights become infinite has the accuracy of no answer."""
-    started, rows = time.perf_counter(), list[Row]()
+    """Do these trainings in a pack. One whose weights become infinite has the accuracy of no answer.
+
+    After ``until``, by the clock of :func:`time.perf_counter`, no training is started; those that run are finished.
+    """
+    started, rows, readings = time.perf_counter(), list[Row](), len(readouts(chosen[0][0].method))
 
     def start(config: RunConfig, options: Mapping[str, Any]) -> Iterator[None]:
+        if time.perf_counter() > until:
+            raise TimeoutError
         return EveryReadout(replace(config, device=str(device)), data).rows(options)
 
     def failed(name: str, error: Exception) -> None:
         config, options = chosen[int(name)]
+        if isinstance(error, TimeoutError):
+            return
         if not isinstance(error, UsageError):
             raise error
         print(f"{config.method} {options}: {error}", flush=True)
@@ -171,7 +179,7 @@ def train(
     with torch_settings(flops=0):
         runs = {str(number): partial(start, *one) for number, one in enumerate(chosen)}
         pack(runs, width, done=lambda _, found: rows.extend(found), failed=failed)
-    seconds = round((time.perf_counter() - started) / len(chosen), 3)
+    seconds = round((time.perf_counter() - started) * readings / max(len(rows), 1), 3)
     return [row | {"seconds": seconds} for row in rows]
 
 
