@@ -77,7 +77,7 @@ def memory(data: Data) -> Iterator[Row]:
 
 
 def row(found: LDA, case: int, percent: float, start: float) -> Row:
-    used = found.solution().discriminant.count
+    used = max(answer.count for _, answer in found.solution().members)
     return {
         "case": case,
         "accuracy": percent,

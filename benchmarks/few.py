@@ -177,7 +177,7 @@ def unknown(data: Dataset, test: tuple[Tensor, Tensor], draws: int) -> Iterator[
         learner = clf._state.learner
         with torch.no_grad():
             features = torch.cat([learner.features(part) for part in test[0].split(500)])
-            distances = learner.solution().discriminant.distances(features)
+            distances = learner.solution().distances(features)
         yield {
             "part": "unknown",
             "case": data.name,

@@ -122,7 +122,7 @@ def main() -> None:
                     clf.partial_fit(samples[:size], [label] * len(samples[:size]))
                 held_out = [samples[size : size + TEST] for samples in known]
                 for setting, (typicality.UNEVEN, typicality.PRIOR) in SETTINGS.items():
-                    clf._fitted().learner.drop_solution()  # so that the next answer uses the setting
+                    clf._fitted().learner.refresh()  # so that the next answer uses the setting
                     found = measured(clf, held_out, np.concatenate([samples[:TEST] for samples in unknown]))
                     rows.append({"mixture": name, "per_class": size, "draw": draw, "scales": setting, **found})
             part = pd.DataFrame(rows)

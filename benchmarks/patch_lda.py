@@ -282,7 +282,7 @@ def speed(memory: int, batch: int, arguments: argparse.Namespace) -> None:
         learner.observe(x, y)
         times.append(time.perf_counter() - started)
     got = (time.process_time() - busy) / (time.perf_counter() - begun) / torch.get_num_threads()
-    learner.drop_solution()
+    learner.refresh()
     started = time.perf_counter()
     learner.predict(x[:1])
     solved = time.perf_counter() - started

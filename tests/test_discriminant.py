@@ -13,8 +13,8 @@ from made_statistics import statistics
 from onebyone.memory import KeptSample
 from onebyone.memory.sample import keys
 from onebyone.methods.discriminant import Discriminant
-from onebyone.methods.ridge import Ridge, best_ridge, identity, thin_root
-from onebyone.methods.temperature import ANY_FEATURES, fitted_temperature, probabilities
+from onebyone.methods.ridge import Ridge, Statistics, best_ridge, identity, thin_root
+from onebyone.methods.temperature import ANY_FEATURES, expected_temperature, fitted_temperature, probabilities
 
 
 def samples(count: int = 200, width: int = 12, classes: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -28,7 +28,7 @@ def samples(count: int = 200, width: int = 12, classes: int = 5, seed: int = 0) 
 @pytest.mark.parametrize("shrinkage", [1e-3, 0.3])
 def test_a_ridge_without_shrunk_means_is_scikit_learns(shrinkage: float) -> None:
     x, y = samples()
-    weights, means, scatter = statistics(x, y)
+    weights, means, scatter, _ = statistics(x, y)
     freedom = len(x) - 5
     ridge = Ridge.of(weights, means, scatter, shrinkage / (1 - shrinkage) * freedom / 12)
     found = ridge.scale * (x @ ridge.solved.T - (means * ridge.solved).sum(1) / 2)
@@ -41,14 +41,14 @@ def test_a_ridge_without_shrunk_means_is_scikit_learns(shrinkage: float) -> None
 
 def test_with_many_samples_class_means_stay() -> None:
     x, y = samples(20_000)
-    answer = Discriminant(*statistics(x, y), 12)
+    answer = Discriminant(statistics(x, y), 12)
     torch.testing.assert_close(answer.mixing, identity(answer.ridge.weights), rtol=0, atol=0.02)
 
 
 def test_a_mean_of_few_samples_moves_most() -> None:
     x, y = samples(2000)
     keep = (y != 0) | (torch.arange(2000) < 20)
-    answer = Discriminant(*statistics(x[keep], y[keep]), 12)
+    answer = Discriminant(statistics(x[keep], y[keep]), 12)
     assert answer.ridge.weights[0] < 10
     centre = answer.ridge.weights @ answer.ridge.means / answer.ridge.weights.sum()
     moved = (answer.used - centre).norm(dim=1) / (answer.ridge.means - centre).norm(dim=1)
@@ -58,8 +58,8 @@ def test_a_mean_of_few_samples_moves_most() -> None:
 def test_a_rare_class_is_favoured_by_up_to_half_a_temperature() -> None:
     x, y = samples(2000)
     few = (y != 3) | (torch.arange(2000) < 60)
-    weights, means, scatter = statistics(x[few], y[few])
-    answer = Discriminant(weights, means, scatter, 12)
+    weights, means, scatter, _ = statistics(x[few], y[few])
+    answer = Discriminant(Statistics(weights, means, scatter, None), 12)
     signal, deviation = answer.ridge.signal_and_deviation(answer.mixing)
     temperature = deviation.square().sum() / signal.sum()
     expected = (1 - weights / weights.mean()).clamp(min=0) * temperature / 2
@@ -72,7 +72,7 @@ def test_a_rare_class_is_favoured_by_up_to_half_a_temperature() -> None:
 def test_without_differences_between_classes_a_rare_one_is_favoured_by_no_more_than_scores_deviate() -> None:
     generator = torch.Generator().manual_seed(0)
     x, y = torch.randn(900, 12, generator=generator, dtype=torch.float64), (torch.arange(900) % 30 > 0).long()
-    answer = Discriminant(*statistics(x, y), 12)
+    answer = Discriminant(statistics(x, y), 12)
     scores = answer.scores(x)
     assert 0 <= float(answer.favour.max()) < 2 * float((scores[:, 1] - scores[:, 0]).std())
 
@@ -80,17 +80,17 @@ def test_without_differences_between_classes_a_rare_one_is_favoured_by_no_more_t
 def test_the_strength_with_the_largest_separation_is_found() -> None:
     for count, width in ((60, 40), (2000, 12)):
         statistic = statistics(*samples(count, width, seed=count))
-        best = best_ridge(*statistic)
+        best = best_ridge(*statistic[:3])
         freedom = max(count - 5, 1)
         for strength in torch.logspace(-4, 3, 15).tolist():
             if strength >= 0.1 * min(1, width / freedom):
-                assert best.separation > 0.97 * Ridge.of(*statistic, strength).separation
+                assert best.separation > 0.97 * Ridge.of(*statistic[:3], strength).separation
 
 
 def test_the_strength_changes_little_from_sample_to_sample() -> None:
     """The search takes steps of a factor of 3.2; a solution that is updated would differ from the next complete one."""
     x, y = samples(400, 60)
-    found = [best_ridge(*statistics(x[:count], y[:count])).strength for count in range(100, 400, 4)]
+    found = [best_ridge(*statistics(x[:count], y[:count])[:3]).strength for count in range(100, 400, 4)]
     ratios = [max(one / other, other / one) for one, other in pairwise(found)]
     assert max(found) > 2 * min(found)
     assert max(ratios) < 2
@@ -101,36 +101,36 @@ def test_dependent_features_have_an_inverse_however_many_samples_there_are(times
     """The sum of one-hot features is always 1. Rounding errors of their scatter grow with the samples."""
     labels = torch.arange(1000)
     x, y = torch.nn.functional.one_hot(labels % 5).double(), (labels % 5 % 2)
-    weights, means, scatter = statistics(x, y)
-    answer = Discriminant(times * weights, means, times * scatter, 5)
+    weights, means, scatter, _ = statistics(x, y)
+    answer = Discriminant(Statistics(times * weights, means, times * scatter, None), 5)
     assert torch.equal(answer.scores(x).argmax(1), y)
 
 
 def test_leave_one_out_is_that_of_statistics_without_the_sample() -> None:
     """The literal way: remove the sample from the sums, invert again, keep ridge and mixing of the class means."""
     x, y = samples(60)
-    weights, means, scatter = statistics(x, y)
-    answer = Discriminant(weights, means, scatter, 12)
+    weights, means, scatter, _ = statistics(x, y)
+    answer = Discriminant(Statistics(weights, means, scatter, None), 12)
     found = answer.leave_out(x, y, torch.arange(60))
     assert torch.equal(found.y, y)
     for index in range(60):
         rest = torch.arange(60) != index
-        _, means, scatter = statistics(x[rest] * answer.scale, y[rest])
+        _, means, scatter, _ = statistics(x[rest] * answer.scale, y[rest])
         regular = scatter + answer.ridge.ridge * torch.eye(12)
         used, scale, z = answer.mixing @ means, answer.ridge.scale - 1, x[index] * answer.scale
         solved = torch.linalg.solve(regular, used.T).T
         expected = scale * (solved @ z - (used * solved).sum(1) / 2) + answer.favour
-        torch.testing.assert_close(found.scores[index], expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(found.measured.scores[index], expected, rtol=1e-6, atol=1e-6)
         distances = torch.stack([scale * (z - m) @ torch.linalg.solve(regular, z - m) for m in used])
-        torch.testing.assert_close(found.distances.nearest[index], distances.min(), rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(found.measured.distances(1.0).nearest[index], distances.min(), rtol=1e-6, atol=1e-6)
         centre = z - (x[rest] * answer.scale).mean(0)
         expected = scale * centre @ torch.linalg.solve(regular, centre)
-        torch.testing.assert_close(found.distances.centre[index], expected, rtol=1e-6, atol=1e-6)
+        torch.testing.assert_close(found.measured.centre[index], expected, rtol=1e-6, atol=1e-6)
 
 
 def test_division_by_the_distance_keeps_the_order_of_classes_and_is_the_same_for_left_out_samples() -> None:
     x, y = samples(60)
-    plain, divided = (Discriminant(*statistics(x, y), 12, by_distance=by_distance) for by_distance in (False, True))
+    plain, divided = (Discriminant(statistics(x, y), 12, by_distance=by_distance) for by_distance in (False, True))
     z = x * divided.scale
 
     def relative(rest: Tensor) -> Tensor:
@@ -144,13 +144,13 @@ def test_division_by_the_distance_keeps_the_order_of_classes_and_is_the_same_for
     for index in range(60):
         distance = relative(torch.arange(60) != index)[index]
         torch.testing.assert_close(found.relative[index], distance)
-        torch.testing.assert_close(found.scores[index], before.scores[index] / distance)
-    torch.testing.assert_close(found.distances, before.distances)
+        torch.testing.assert_close(found.measured.scores[index], before.measured.scores[index] / distance)
+    torch.testing.assert_close(found.measured[1:], before.measured[1:])
     assert divided.scores(x.mean(0, keepdim=True)).isfinite().all()
 
 
 def test_the_factorisation_of_few_samples_gives_the_same_solution() -> None:
-    weights, means, scatter = statistics(*samples(40, 300))
+    weights, means, scatter, _ = statistics(*samples(40, 300))
     thin = thin_root(scatter, 35)
     assert thin is not None
     torch.testing.assert_close(thin.T @ thin, scatter, rtol=0, atol=1e-10 * float(scatter.diagonal().max()))
@@ -165,9 +165,9 @@ def test_a_new_class_may_come_with_an_update() -> None:
     x, y = samples(120)
     first = (y != 2) & (torch.arange(120) < 100)
     places = torch.tensor([0, 1, 3, 4])
-    answer = Discriminant(*statistics(x[first], torch.searchsorted(places, y[first])), 12)
+    answer = Discriminant(statistics(x[first], torch.searchsorted(places, y[first])), 12)
     answer.make_room(places, 5)
-    weights, means, scatter = statistics(x, y)
+    weights, means, scatter, _ = statistics(x, y)
     before = statistics(x[first], torch.searchsorted(places, y[first]))[2]
     values, vectors = torch.linalg.eigh(scatter - before)
     answer.update((vectors * values.clamp(min=0).sqrt()).T, weights, means)
@@ -193,31 +193,33 @@ def test_probabilities_are_the_mean_over_three_temperatures() -> None:
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 3.1])
 def test_the_temperature_of_the_largest_likelihood_is_found_between_grid_points(temperature: float) -> None:
     x, y = samples(2000)
-    answer = Discriminant(*statistics(x, y), 12)
+    answer = Discriminant(statistics(x, y), 12)
     generator = torch.Generator().manual_seed(1)
     scores = 4 * torch.randn(20_000, 5, generator=generator, dtype=torch.float64)
     labels = torch.multinomial(probabilities(scores / temperature), 1, generator=generator)[:, 0]
-    found = fitted_temperature(answer.ridge, answer.mixing, scores, labels, ANY_FEATURES)
+    found = fitted_temperature(
+        expected_temperature(answer.ridge, answer.mixing, ANY_FEATURES), scores, labels, ANY_FEATURES.doubt
+    )
     assert found == pytest.approx(temperature, rel=0.04)  # neighbouring grid points differ by 19 %
 
 
 def test_distances_are_those_from_the_nearest_class_and_from_the_mean_of_all() -> None:
     x, y = samples(200)
-    answer = Discriminant(*statistics(x, y), 12)
+    answer = Discriminant(statistics(x, y), 12)
     z = x[:20] * answer.scale
     inverse = answer.ridge.scale * answer.ridge.inverse()
     means = [*answer.used, (x * answer.scale).mean(0)]
     expected = torch.stack([torch.einsum("ni,ij,nj->n", z - m, inverse, z - m) for m in means])
-    found = answer.distances(x[:20])
+    found = answer.measured(x[:20]).distances(1.0)
     torch.testing.assert_close(found.nearest, expected[:-1].amin(0), rtol=1e-8, atol=1e-8)
     torch.testing.assert_close(found.centre, expected[-1], rtol=1e-8, atol=1e-8)
 
 
 def test_an_update_is_a_solution_with_the_same_ridge() -> None:
     x, y = samples(120)
-    answer = Discriminant(*statistics(x[:100], y[:100]), 12)
+    answer = Discriminant(statistics(x[:100], y[:100]), 12)
     answer.leave_out(x[:30], y[:30], torch.arange(30))
-    weights, means, scatter = statistics(x, y)
+    weights, means, scatter, _ = statistics(x, y)
     values, vectors = torch.linalg.eigh(scatter - statistics(x[:100], y[:100])[2])
     rows = (vectors * values.clamp(min=0).sqrt()).T
     answer.update(rows, weights, means)
@@ -228,13 +230,13 @@ def test_an_update_is_a_solution_with_the_same_ridge() -> None:
     assert answer.ridge.trace == pytest.approx(float(torch.linalg.inv(regular).trace()), rel=1e-5)
     kept = answer.leave_out(x[:30], y[:30], torch.arange(30))
     answer._kept = None
-    torch.testing.assert_close(kept.scores, answer.leave_out(x[:30], y[:30], torch.arange(30)).scores)
+    torch.testing.assert_close(kept.measured.scores, answer.leave_out(x[:30], y[:30], torch.arange(30)).measured.scores)
 
 
 def test_an_update_by_one_sample() -> None:
     x, y = samples(101)
     before, after = statistics(x[:100], y[:100]), statistics(x, y)
-    answer = Discriminant(*before, 12)
+    answer = Discriminant(before, 12)
     n = before[0][y[100]]
     row = (x[100] - before[1][y[100]]) * (n / (n + 1)).sqrt()
     answer.update(row[None], after[0], after[1])

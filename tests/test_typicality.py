@@ -12,7 +12,7 @@ from made_statistics import statistics
 from onebyone import OnlineClassifier
 from onebyone.methods import typicality
 from onebyone.methods.discriminant import Discriminant, Omitted
-from onebyone.methods.typicality import ClassScales, Distances, ratio_is_better
+from onebyone.methods.typicality import ClassScales, Distances, weight_of_ratio
 
 
 @pytest.mark.parametrize("as_ratio", [False, True])
@@ -23,11 +23,12 @@ def test_typicality_is_a_ratio_if_samples_differ_in_scale(as_ratio: bool) -> Non
     x = noise + 2 * centres[y]
     if as_ratio:
         x *= torch.logspace(-0.5, 0.5, 400, dtype=torch.float64)[torch.randperm(400, generator=generator), None]
-    answer = Discriminant(*statistics(x, y), 12)
+    answer = Discriminant(statistics(x, y), 12)
     found = answer.leave_out(x, y, torch.arange(400))
-    assert ratio_is_better(found.distances, found.scores, found.y) == as_ratio
-    far_away = answer.distances(100 * x).typicality(as_ratio)
-    assert float(far_away.max()) < float(found.distances.typicality(as_ratio).quantile(0.05))
+    known = found.measured.distances(answer.ridge.noise)
+    assert weight_of_ratio(known, found.measured.scores, found.y) == as_ratio
+    far_away = answer.measured(100 * x).distances(answer.ridge.noise).typicality(as_ratio)
+    assert float(far_away.max()) < float(known.typicality(as_ratio).quantile(0.05))
 
 
 def literal_scales(values: list[float], y: list[int], classes: int) -> tuple[list[float], float]:
@@ -80,13 +81,13 @@ def spread(wide: float, seed: int, count: int = 400) -> tuple[Tensor, Tensor]:
 
 
 def left_out(x: Tensor, y: Tensor) -> Omitted:
-    return Discriminant(*statistics(x, y), 10).leave_out(x, y, torch.arange(len(y)))
+    return Discriminant(statistics(x, y), 10).leave_out(x, y, torch.arange(len(y)))
 
 
 def test_scales_are_used_if_classes_vary_differently_only() -> None:
     for wide in (1.0, 4.0):
         found = left_out(*spread(wide, 0))
-        scales = ClassScales.of(found.distances, False, found.y, 4)
+        scales = ClassScales.of(found.measured.distances(1.0), False, found.y, 4)
         assert bool((scales.every == 1).all()) == (wide == 1)
     assert scales.every.argmax() == 0
 
@@ -97,7 +98,7 @@ def test_samples_of_a_class_that_varies_more_are_turned_away_less_often_with_sca
     x, y = spread(4, 0)
     new, labels = spread(4, 1, 2000)
     rates = []
-    for least in (typicality.UNEVEN, math.inf):
+    for least in (typicality.UNEVEN, 1e9):
         monkeypatch.setattr(typicality, "UNEVEN", least)
         clf = OnlineClassifier(unknown_rate=0.05).partial_fit(x.numpy(), y.numpy())
         away = clf.predict(new.numpy(), unknown=-1) == -1

@@ -191,6 +191,8 @@ def train(
     The state with the samples that are held back, and with more predictions of samples before they were learnt.
     """
     learner, record, held = state.learner, state.record, state.held_back
+    if not again:
+        learner.settle(len(order))
     share = holding_share(learner, lesson, parameters)
     boundaries = in_sequence and learner.needs_boundaries
     # Learners to which the number of samples in a step does not matter take larger steps, which are faster.

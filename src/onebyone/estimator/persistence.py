@@ -31,6 +31,7 @@ from onebyone.estimator.labels import Label
 from onebyone.estimator.record import Record
 from onebyone.estimator.samples import Layout
 from onebyone.estimator.state import State
+from onebyone.memory import Moments
 from onebyone.memory.sample import EMPTY
 from onebyone.methods import AUTO, BudgetOptions, Learner, method
 from onebyone.methods.registry import AnyLearner
@@ -45,7 +46,6 @@ GENERATOR = "_extra_state"  # name of the state of a random generator, whose for
 
 def write(path: Path, state: State, parameters: Mapping[str, Any]) -> None:
     """Write the file atomically."""
-    drop_solutions(state.learner)  # so that this classifier and one that loads the file answer with the same bits
     tensors = contents(state)
     check_finite(tensors)
     text = describe(state, parameters, encoder_hash(state.learner))
@@ -314,8 +314,5 @@ def check_values(learner: AnyLearner, slots: set[int]) -> None:
         raise UsageError("the classes it has seen do not match its labels")
     if not all(bool(tensor.isfinite().all()) for tensor in learner.state_dict().values()):
         raise UsageError("its weights are not finite")
-    blank = torch.zeros(1, *learner.spec.shape, dtype=learner.spec.dtype, device=learner.device)
-    # Statistics that are not a covariance cannot be inverted.
-    if learner.filters and learner.scores(blank).isnan().any():
+    if not all(part.is_covariance() for part in learner.modules() if isinstance(part, Moments)):
         raise UsageError("its statistics cannot be those of any samples")
-    drop_solutions(learner)  # it would be updated, where the classifier that was saved has none

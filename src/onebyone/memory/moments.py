@@ -14,6 +14,8 @@ IMPOSSIBLE = "these samples cannot all have been learnt; give samples that were 
 BLOCK = 256  # rows of the matrix updated at once: few enough to stay in the processor's cache
 LARGEST_CODE = 127  # of an integer feature, positive or negative
 CAPACITY = 2**31 - 1  # of a sum of products of integers
+ROUNDING = 1e-12  # of the squares of a feature: less may be rounding errors of their sums
+SINGLE = 1e-7  # relative rounding error of a number in single precision
 EXACT_ROWS = 2**24 // LARGEST_CODE**2  # so many products of two codes are summed in float32 without rounding
 
 
@@ -40,6 +42,7 @@ class Moments(nn.Module):
     sums: Tensor
     products: Tensor
     origin: Tensor
+    removed: Tensor
     halvings: Tensor
 
     def __init__(self, width: int, num_classes: int, dtype: torch.dtype = torch.int32) -> None:
@@ -51,6 +54,8 @@ class Moments(nn.Module):
         self.register_buffer("products", torch.zeros(even + 1, even // 2, dtype=dtype))
         self.integer = not dtype.is_floating_point
         self.register_buffer("origin", torch.zeros(0 if self.integer else even))
+        # The largest sum of squares of each feature before samples were removed: their rounding errors are left.
+        self.register_buffer("removed", torch.zeros(0 if self.integer else even, dtype=torch.float64))
         self.register_buffer("halvings", torch.zeros((), dtype=torch.int64))
         # Known without reading a tensor: ``halvings``, and a number that no entry of ``products`` exceeds.
         self.halved, self.bound = 0, 0.0
@@ -68,6 +73,12 @@ class Moments(nn.Module):
         sums = self.sums.double()
         scatter = torch.addmm(unfold(self.products).double(), sums.T, sums / self.divisor(), alpha=-1)
         return scatter[: self.width, : self.width].mul_(self.unit() ** 2)
+
+    def rounding(self) -> Tensor | None:
+        """[d] the scatter of each feature up to which it may be rounding errors; None if all sums are exact."""
+        if self.integer:
+            return None
+        return ROUNDING * torch.maximum(self.squares(), self.removed)[: self.width]
 
     def divisor(self) -> Tensor:
         """[C, 1] the weights, and a positive number for classes without samples."""
@@ -172,6 +183,7 @@ class Moments(nn.Module):
             self.products += other.products
             cross = total[:, None] * shift
             self.products += fold(cross + cross.T + moved[:, None] * shift)
+            self.removed += other.removed
         self.weights += other.weights
 
     @torch.no_grad()
@@ -185,11 +197,16 @@ class Moments(nn.Module):
         self.halvings.copy_(old.halvings)
         if not self.integer:
             self.origin[: self.width] = old.origin[columns]
+            self.removed[: self.width] = old.removed[columns]
         self.measure()
 
     def squares(self) -> Tensor:
-        """[d] the sum of squares of each feature."""
-        return torch.cat([self.products[1:].diagonal(), self.products.diagonal()]).double().abs()
+        """[d] the sum of squares of each feature: the scale of its rounding errors."""
+        squares = torch.cat([self.products[1:].diagonal(), self.products.diagonal()]).double().abs()
+        if self.integer:
+            return squares
+        # Equal samples differ from the origin, which is one of them, by its rounding to single precision at most.
+        return squares + self.weights.sum() * (SINGLE * self.origin.double()).square()
 
     @torch.no_grad()
     def check_possible(self, before: Tensor) -> None:
@@ -198,6 +215,8 @@ class Moments(nn.Module):
         A class without samples must have no sums. What rounding left of them is removed. ``before`` are the
         :meth:`squares` before the removal: what is left may be much smaller, and the rounding errors are not.
         """
+        if not self.integer:
+            before = self.removed.copy_(torch.maximum(before, self.removed))
         tolerance = 0.0 if self.integer else 1e-9
         empty = self.weights.abs() < 1e-9
         left = self.sums.double().square() > tolerance * before * max(float(self.weights.abs().sum()), 1.0)
@@ -209,18 +228,26 @@ class Moments(nn.Module):
             if self.integer and bool(self.products.any()):
                 raise UsageError(IMPOSSIBLE)
             self.products.zero_()
-        scale = before[: self.width].sqrt() * self.unit()
+            self.removed.zero_()
+        if not self.is_covariance(before):
+            raise UsageError(IMPOSSIBLE)
+
+    def is_covariance(self, squares: Tensor | None = None) -> bool:
+        """Whether the scatter can be that of samples, up to rounding errors relative to these squares of features."""
+        squares = self.squares() if squares is None else squares
+        scale = squares[: self.width].sqrt() * self.unit()
         # Of a feature that is zero in all samples that are left, earlier removals have left rounding errors only.
         scale = scale.clamp(min=1e-4 * float(scale.max()) + 1e-150)
         relative = self.scatter() / scale[:, None] / scale
         relative.diagonal().add_(1e-9 * self.width)
-        if bool(torch.linalg.cholesky_ex(relative)[1]):
-            raise UsageError(IMPOSSIBLE)
+        return not bool(torch.linalg.cholesky_ex(relative)[1])
 
     @torch.no_grad()
     def forget_class(self, label: int) -> None:
         """Remove a class. The scatter of its samples around its mean stays in the shared covariance."""
         if self.weights[label] > 0:
+            if not self.integer:
+                self.removed.copy_(torch.maximum(self.removed, self.squares()))
             mean = self.sums[label].double() / self.weights[label].sqrt()
             self.products -= self.rounded(fold(mean[:, None] * mean))
             self.sums[label] = 0

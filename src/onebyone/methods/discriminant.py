@@ -5,6 +5,8 @@ The notation is that of :mod:`onebyone.methods.ridge`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import mul
 from typing import NamedTuple
 
 import torch
@@ -12,7 +14,16 @@ from torch import Tensor
 
 from onebyone.memory.sample import renewed
 from onebyone.methods.inverse import Inverse
-from onebyone.methods.ridge import Ridge, best_ridge, commonness, feature_scale, shrunk_means
+from onebyone.methods.ridge import (
+    Ridge,
+    Statistics,
+    Strength,
+    best_ridge,
+    commonness,
+    degrees_of_freedom,
+    feature_scale,
+    shrunk_means,
+)
 from onebyone.methods.temperature import gaussian_temperature
 from onebyone.methods.typicality import Distances
 
@@ -20,12 +31,32 @@ FAVOUR = 0.5  # of the temperature, for the score of a class that has hardly any
 NEAREST = 0.1  # distance from the mean of all samples, relative to the usual one: nearer counts as this
 
 
+class Measured(NamedTuple):
+    """Scores of samples, and the products with the inverse from which their distances follow."""
+
+    scores: Tensor  # [n, C]
+    plain: Tensor  # [n, C] not raised for rare classes, and not divided by a distance
+    itself: Tensor  # [n] squared Mahalanobis length
+    centre: Tensor  # [n] squared Mahalanobis distance from the mean of all samples
+
+    def distances(self, usual: float) -> Distances:
+        best, closest = self.plain.max(1)
+        return Distances(self.itself - 2 * best, closest, self.centre, usual)
+
+
+def mixed(found: Sequence[tuple[float, Measured]]) -> Measured:
+    """The weighted sum of what several discriminants found."""
+    if len(found) == 1:
+        return found[0][1]
+    weights, each = zip(*found, strict=True)
+    return Measured(*(sum(map(mul, weights, values)) for values in zip(*each, strict=True)))
+
+
 class Omitted(NamedTuple):
     """Answers for learnt samples, each as if it had not been learnt."""
 
-    scores: Tensor  # [k, C]
+    measured: Measured
     y: Tensor  # [k]
-    distances: Distances
     relative: Tensor  # [k] the distance by which the scores were divided, or 1
 
 
@@ -40,9 +71,10 @@ class Kept(NamedTuple):
 class Discriminant:
     """Scores of samples, and how far they can be trusted, from one set of statistics.
 
-    ``weights`` [C], ``means`` [C, d] and ``scatter`` [d, d] are of the classes with samples. The first ``values``
-    features are the values of samples, and the others were computed from them. The two kinds are scaled separately,
-    unless ``one_unit`` says that all features have the same unit. ``shrinkage`` is chosen by the statistics if it is 0.
+    The statistics are of the classes with samples. The first ``values`` features are the values of samples, and the
+    others were computed from them. The two kinds are scaled separately, unless ``one_unit`` says that all features have
+    the same unit. ``shrinkage`` is chosen by the statistics if it is 0. The factors of the features and the ridge are
+    those of ``like``, if given: of a discriminant of fewer samples.
 
     With ``by_distance``, the scores of a sample are divided by the distance of its features from the mean of all
     samples, relative to the usual distance. Of an image with twice the contrast in its features, all differences
@@ -59,28 +91,29 @@ class Discriminant:
 
     def __init__(
         self,
-        weights: Tensor,
-        means: Tensor,
-        scatter: Tensor,
+        statistics: Statistics,
         values: int,
         shrinkage: float = 0.0,
         by_distance: bool = False,
         one_unit: bool = False,
+        like: tuple[Tensor, Strength] | None = None,
     ) -> None:
+        weights, means, scatter, _ = statistics
         both = values < means.shape[1] and not one_unit
         kinds = [slice(values), slice(values, None)] if both else [slice(None)]
-        scales = [feature_scale(weights, means[:, kind], scatter[kind, kind], one_unit) for kind in kinds]
-        self.scale = scale = torch.cat(scales)
+        scales = [feature_scale(statistics.part(kind), by_distance, one_unit) for kind in kinds] if like is None else []
+        self.scale = scale = torch.cat(scales) if like is None else like[0]
         means, scatter = means * scale, scatter * scale[:, None] * scale
-        total, self.count = float(weights.sum()), len(scale)
-        if shrinkage:
-            strength = shrinkage / max(1 - shrinkage, 1e-9) * max(total - len(weights), 1.0) / self.count
+        self.count = len(scale)
+        if like is not None:
+            self.ridge = Ridge.solve(weights, means, scatter, like[1])
+        elif shrinkage:
+            strength = shrinkage / max(1 - shrinkage, 1e-9) * max(degrees_of_freedom(weights), 1.0) / self.count
             self.ridge = Ridge.of(weights, means, scatter, strength)
         else:
             self.ridge = best_ridge(weights, means, scatter)
         self.by_distance = by_distance
         self.within = float(scatter.diagonal().sum())  # sum of squared distances from class means
-        self.total = total  # weight of all samples at the last complete solution
         self._inverse: Inverse | None = None
         self._kept: Kept | None = None
         self.finish()
@@ -116,15 +149,15 @@ class Discriminant:
     def update(self, rows: Tensor, weights: Tensor, means: Tensor) -> None:
         """Continue with more samples; ``rows`` [n, d] transposed times ``rows`` is the new scatter.
 
-        This is exact, except that scale, strength and ridge stay those of the last complete solution.
+        This is exact, with the scale and the ridge of before.
         """
         inverse, ridge = self.inverse, self.ridge
         for row in rows[:, : self.count] * self.scale:
             solved, divisor = inverse.add(row)
             self.within += float(row @ row)
-            ridge.trace -= float(solved @ solved) / divisor
             # The inverse of before, times the row, is ``solved``.
-            ridge.solved.addr_(ridge.solved @ row, solved, alpha=-1 / divisor)
+            for known in (ridge.solved, ridge.answers):
+                known.addr_(known @ row, solved, alpha=-1 / divisor)
             if self._kept is not None:
                 self._kept.forms.sub_((self._kept.x @ solved).square_(), alpha=1 / divisor)
         moved = means[:, : self.count] * self.scale - ridge.means
@@ -136,7 +169,7 @@ class Discriminant:
         else:
             ridge.solved[changed] += inverse.times(moved[changed])
         ridge.means, ridge.weights = ridge.means + moved, weights
-        ridge.freedom = max(float(weights.sum()) - len(weights), 0.0)
+        ridge.freedom = degrees_of_freedom(weights)
         self.finish()
 
     def scores(self, features: Tensor) -> Tensor:
@@ -151,13 +184,12 @@ class Discriminant:
         """[n, d] -> [n, C] scores that are not divided by a distance."""
         return features[:, : self.count].double() @ self.linear + self.offsets
 
-    def distances(self, features: Tensor) -> Distances:
+    def measured(self, features: Tensor) -> Measured:
         """Of samples [n, d]."""
         x = features[:, : self.count].double() * self.scale
-        own = self.ridge.scale * (self.inverse.times(x) * x).sum(1)
-        centre = own + self.ridge.scale * (self.centre - 2 * x) @ self.centre_solved
-        best, closest = (self.linear_scores(features) - self.favour).max(1)
-        return Distances(own - 2 * best, closest, centre, self.ridge.noise)
+        itself = self.ridge.scale * (self.inverse.times(x) * x).sum(1)
+        centre = itself + self.ridge.scale * (self.centre - 2 * x) @ self.centre_solved
+        return Measured(self.scores(features), self.linear_scores(features) - self.favour, itself, centre)
 
     def leave_out(self, features: Tensor, y: Tensor, keys: Tensor) -> Omitted:
         """Answers for learnt samples [k, d] of classes [k], as if each had not been learnt.
@@ -169,7 +201,7 @@ class Discriminant:
         """
         kept = self._kept = self.with_forms(features, keys)
         ridge = self.ridge
-        x, own, known = kept.x, kept.forms[:, None], ridge.weights[y] >= 2
+        x, own, known = kept.x, kept.forms[:, None], ridge.weights[y] > 2 - 1e-9
         if not known.all():
             x, y, own = x[known], y[known], own[known]
         rest, total = ridge.weights[y, None] - 1, ridge.weights.sum()
@@ -194,15 +226,13 @@ class Discriminant:
         on_away = change[:, 0] - on_centre + (gram @ share)[y]  # of r and the difference from the centre
         centre = own[:, 0] - 2 * on_centre + share @ gram @ share + gain[:, 0] * on_away.square()
         centre = scale * centre * (total / (total - 1)).square()
-        best, closest = plain.max(1)
-        distances = Distances(itself - 2 * best, closest, centre, ridge.noise)
         if not self.by_distance:
-            return Omitted(scores, y, distances, torch.ones_like(centre))
+            return Omitted(Measured(scores, plain, itself, centre), y, torch.ones_like(centre))
         away = torch.cdist(x, self.centre[None], compute_mode="donot_use_mm_for_euclid_dist")[:, 0].square()
         growth = total / (total - 1)
         usual = (self.spread - growth * away).clamp(min=0) / (total - 1)
         relative = relative_distance(growth.square() * away, usual)
-        return Omitted(scores / relative[:, None], y, distances, relative)
+        return Omitted(Measured(scores / relative[:, None], plain, itself, centre), y, relative)
 
     def with_forms(self, features: Tensor, keys: Tensor) -> Kept:
         """Kept samples [k, d] with their products; those of the last call are not computed again."""
@@ -217,3 +247,6 @@ class Discriminant:
 def relative_distance(squares: Tensor, usual: Tensor) -> Tensor:
     """[n] the square root of the ratio of squared distances [n] to the usual one, but not nearly 0."""
     return (squares / usual.where(usual > 0, 1)).sqrt().where(usual > 0, 1).clamp(min=NEAREST)
+
+
+Member = tuple[float, Discriminant]  # with a weight

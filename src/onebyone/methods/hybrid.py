@@ -154,6 +154,13 @@ class Hybrid(Learner[HybridOptions]):
         self.statistics.drop_solution()
         self.network.drop_solution()
 
+    def settle(self, samples: int) -> None:
+        self.statistics.settle(samples)
+
+    def refresh(self) -> None:
+        super().refresh()
+        self.statistics.refresh()
+
     def typicality(self, x: Tensor) -> Tensor:
         return self.statistics.typicality(x)
 

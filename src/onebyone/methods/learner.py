@@ -311,6 +311,17 @@ class Learner(nn.Module, ABC, Generic[C]):
         """Compute the next answer from the state alone, as a learner that loads the present state does."""
         self._reused = None
 
+    def settle(self, samples: int) -> None:
+        """Before this number of samples is observed: choose settings that are due for those observed so far.
+
+        For learners whose answers use settings of somewhat fewer samples. Without this, the choice would depend on when
+        an answer was asked for. ``observe`` cannot do it, because values of tensors are read here.
+        """
+
+    def refresh(self) -> None:
+        """Compute the next answer anew, also settings that otherwise stay while samples come one by one."""
+        self.drop_solution()
+
     def __getstate__(self) -> dict[str, Any]:
         """For copies and pickles: without the result kept by ``reuse``, which may be larger than everything else."""
         return self.__dict__ | {"_reused": None}

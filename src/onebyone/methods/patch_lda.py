@@ -15,12 +15,13 @@ from onebyone.data import Spec
 from onebyone.errors import UsageError
 from onebyone.memory import KeptSample, Moments
 from onebyone.memory.moments import LARGEST_CODE
-from onebyone.methods.discriminant import Discriminant
+from onebyone.methods.discriminant import Discriminant, Member
 from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.options import BudgetOptions
-from onebyone.methods.projections import with_useful_projections
+from onebyone.methods.projections import with_projections
 from onebyone.methods.registry import register
-from onebyone.methods.solution import Solution, fingerprint, new_scatter
+from onebyone.methods.ridge import Statistics
+from onebyone.methods.solution import Chosen, Solution, fingerprint, new_scatter
 from onebyone.methods.temperature import probabilities
 from onebyone.nets import LARGEST, Directions, Patches
 from onebyone.options import option
@@ -31,6 +32,8 @@ MEGABYTE = 1_000_000
 KEPT_SHARE = 0.03  # of the budget, for the samples that calibrate answers
 MOST_KEPT = 256
 MOST_PENDING = 100  # samples by which a solution is updated; with more it is computed again
+FEW = 32  # samples of a call, up to which settings stay as they are until all samples have grown by this factor:
+GROWTH = 1.2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,9 +82,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
         options = options.budgeted(spec)
         super().__init__(options, spec, seed, device)
         self.build()
-        extractor, moments, kept = self.affordable()
+        extractor, moments, kept, chosen = self.affordable()
         extractor.fit(derive(seed, "weights"))  # computed on the CPU: the same filters on every device
         self.extractor, self.moments, self.kept = extractor.to(device), moments.to(device), kept.to(device)
+        self.chosen = chosen.to(device)
         self._solution: Solution | None = None
 
     def build(self) -> None:
@@ -119,13 +123,18 @@ class PatchLDA(Learner[PatchLDAOptions]):
         directions = Directions(shape, filters, raw=raw)
         return directions, Moments(directions.width, classes, torch.float64), kept(0, self.spec.dtype)
 
-    def affordable(self) -> tuple[Patches | Directions, Moments, KeptSample]:
+    def affordable(self) -> tuple[Patches | Directions, Moments, KeptSample, Chosen]:
         """The parts with as many filters as fit into the budget; none raises a ``UsageError``."""
         budget = self.options.budget
 
+        def parts(filters: int, raw: bool = True) -> tuple[Patches | Directions, Moments, KeptSample, Chosen]:
+            extractor, moments, kept = self.parts(filters, raw)
+            width = moments.width + (extractor.size if isinstance(extractor, Directions) and raw and filters else 0)
+            return extractor, moments, kept, Chosen(1 if self.reads_patches else width)
+
         def size(filters: int, raw: bool = True) -> int:
             with torch.device("meta"):  # shapes only
-                return nbytes(*self.parts(filters, raw))
+                return nbytes(*parts(filters, raw))
 
         raw = self.reads_patches or size(0) <= budget
         least = 0 if raw and not self.reads_patches else 1
@@ -133,12 +142,12 @@ class PatchLDA(Learner[PatchLDAOptions]):
             raise UsageError(f"budget is {budget} bytes; with these samples and classes it must be at least {needed}")
         # The products alone take more bytes than the square of that number, which bounds the search.
         most = bisect_right(range(least, math.isqrt(budget) + 1), budget, key=lambda count: size(count, raw))
-        return self.parts(least + most - 1, raw)
+        return parts(least + most - 1, raw)
 
     @property
     def memory_bytes(self) -> int:
         """Bytes of the statistics and kept samples, without the solution, which is computed from them."""
-        return nbytes(self.extractor, self.moments, self.kept)
+        return nbytes(self.extractor, self.moments, self.kept, self.chosen)
 
     @property
     def filters(self) -> int:
@@ -214,6 +223,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         filters = zip(self.extractor.buffers(), other.extractor.buffers(), strict=True)
         if not all(torch.equal(*pair) for pair in filters):
             raise UsageError("the two have different filters; give both the same random_state, memory and options")
+        self.chosen.drop()
         self.moments.merge(other.moments)
         self.kept.merge(other.kept)
         self.counts += other.counts
@@ -221,6 +231,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     @torch.no_grad()
     def forget(self, x: Tensor, y: Tensor) -> None:
+        self.chosen.drop()
         super().forget(x, y)
         before = self.moments.squares()
         minus, size = -torch.ones(len(y), dtype=torch.float64, device=y.device), self.chunk
@@ -233,12 +244,14 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     @torch.no_grad()
     def forget_class(self, slot: int) -> None:
+        self.chosen.drop()
         self.moments.forget_class(slot)
         self.kept.forget_class(slot)
         self.counts[slot] = 0
 
     @torch.no_grad()
     def unite(self, slot: int, into: int) -> None:
+        self.chosen.drop()
         self.moments.unite(slot, into)
         self.kept.unite(slot, into)
         self.counts[into] += self.counts[slot]
@@ -276,11 +289,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
         if not self.moments.weights.any():
             return lambda features: features.new_full((len(features), classes), float("-inf"), dtype=torch.float64)
         solution = self.solution()
-        known, answer = solution.known, solution.discriminant
 
         def scores(features: Tensor) -> Tensor:
-            found = answer.scores(features)
-            return found.new_full((found.shape[0], classes), float("-inf")).index_copy(1, known, found)
+            found = solution.scores(features)
+            return found.new_full((found.shape[0], classes), float("-inf")).index_copy(1, solution.known, found)
 
         return scores
 
@@ -313,42 +325,61 @@ class PatchLDA(Learner[PatchLDAOptions]):
         """Whether the present solution can be updated by so many samples."""
         solution = self._solution
         return (
-            solution is not None
-            and self.device.type == "cpu"
-            and solution.samples() + samples <= MOST_PENDING
-            and solution.key == self.state_key()
+            solution is not None and solution.samples() + samples <= MOST_PENDING and solution.key == self.state_key()
         )
+
+    def settings_serve(self) -> bool:
+        """Whether the settings that were last chosen are used for the present samples."""
+        # Values of another class may vary in other units. Responses of filters do not.
+        classes = None if self.reads_patches else int((self.moments.weights > 0).sum())
+        return self.chosen.serve(int(self.counts.sum()), classes, GROWTH)
+
+    def settle(self, samples: int) -> None:
+        if samples > FEW:
+            self.chosen.drop()
+        elif self.moments.weights.any() and not self.settings_serve():
+            self.solution()
+            self._solution = None  # nobody asked for it
 
     @torch.no_grad()
     def solution(self) -> Solution:
         """The solution for the present statistics: the last one, that one updated, or a new one."""
-        last, weights = self._solution, self.moments.weights
-        if last is None or self.device.type != "cpu" or last.key != self.state_key():
+        on_cpu, last = self.device.type == "cpu", self._solution
+        if last is None or not on_cpu or last.key != self.state_key():
             last = None
         elif not last.pending:
             return last
+        weights = self.moments.weights
         known = weights.nonzero()[:, 0]
         weights, means = weights[known], self.moments.means()[known]
-        if last and last.can_continue(known, weights):
+        serve = on_cpu and self.settings_serve()
+        if serve and last and last.can_continue(known):
             last.update(known, weights, means)
-            self._solution = Solution(last.discriminant, known, self, last)
+            self._solution = Solution(last.members, known, self, last)
             return self._solution
         values = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else self.moments.width
         settings = (values, self.options.shrinkage, self.reads_patches, self.one_unit)
-        answer = with_useful_projections(
-            (weights, means, self.moments.scatter()),
-            values,
-            self.extractor,
-            lambda weights, means, scatter: Discriminant(weights, means, scatter, *settings),
-            self.gain,
-        )
-        self._solution = Solution(answer, known, self)
+        statistics = Statistics(weights, means, self.moments.scatter(), self.moments.rounding())
+        if serve:
+            members: list[Member] = [
+                (weight, Discriminant(statistics.part(slice(count)), *settings, like))
+                for weight, count, like in self.chosen.settings()
+            ]
+        else:
+            members = with_projections(
+                statistics, values, self.extractor, lambda part: Discriminant(part, *settings), self.gain
+            )
+            self.chosen.keep(int(self.counts.sum()), members)
+        self._solution = Solution(members, known, self)
         return self._solution
 
     def drop_solution(self) -> None:
         super().drop_solution()
         self._solution = None
 
+    def refresh(self) -> None:
+        super().refresh()
+        self.chosen.drop()
+
     def __getstate__(self) -> dict[str, Any]:
-        self.drop_solution()  # so that the copy and this learner answer with the same bits
-        return super().__getstate__()
+        return super().__getstate__() | {"_solution": None}

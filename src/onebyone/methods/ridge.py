@@ -3,13 +3,16 @@
 Notation: C classes with weights n_c (N in all), means m_c, scatter W of samples around their class mean, d features,
 f = N - C degrees of freedom. The covariance is S = (W + r I) / (f + c d) with the ridge r = c tr(W) / f: the usual
 shrinkage towards the mean variance, by the share c d / (f + c d).
+
+Nothing here is a step function of the sums, and every quantity stays well conditioned where samples of a class are
+equal: rounding errors of the sums, which differ after merging and forgetting, move an answer by rounding errors only.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -19,11 +22,47 @@ from onebyone.errors import UsageError
 START, STEP = 0.1, 10**0.5  # of the search for the strength
 STRONGEST = 1000.0
 PROBES = 32  # random vectors that estimate a trace
-UNEVEN = 0.2  # share of the features, without the first, that hold the variance, below which they are standardised
+PEAKED = 200.0  # how sharply the strength with the largest separation is preferred: 1 % less counts an eighth
+NEAR = 0.9  # of the largest separation: strengths beyond one with less do not count
+NO_SEPARATION = 0.01
+# Features are standardised when fewer than this fraction of them carry the variance; between the two, partly.
+UNEVEN, EVEN = 0.15, 0.25
+TINY = 1e-150  # a sum of squares that counts as rounding error in any unit
+FLOOR = 1e-6  # of the variance of all samples: the least that samples are taken to vary within classes
 THIN = 1 / 8  # degrees of freedom per feature, below which the factorisation of the scatter is that of few samples
 ROUNDING = 1e-14  # of the scatter, relative to its trace
 LEAST_VARIANCE = 1e-4  # of class means, relative to samples
 COUNTED = 0.5  # of the noise of a class mean, along the axes in which classes differ
+
+
+class Statistics(NamedTuple):
+    """What a discriminant is computed from."""
+
+    weights: Tensor  # [C] of the classes with samples
+    means: Tensor  # [C, d]
+    scatter: Tensor  # [d, d]
+    rounding: Tensor | None  # [d] of the scatter: less may be rounding errors; None if sums are exact
+
+    def part(self, features: slice) -> Statistics:
+        rounding = None if self.rounding is None else self.rounding[features]
+        return Statistics(self.weights, self.means[:, features], self.scatter[features, features], rounding)
+
+
+def ramp(value: float, start: float, end: float) -> float:
+    """0 up to ``start``, 1 from ``end`` on, linear between them.
+
+    >>> ramp(1, 2, 4), ramp(3, 2, 4), ramp(5, 2, 4)
+    (0.0, 0.5, 1.0)
+    """
+    return min(max((value - start) / (end - start), 0.0), 1.0)
+
+
+class Strength(NamedTuple):
+    """What a ridge keeps while samples are added to the scatter."""
+
+    strength: float  # c
+    ridge: float  # r, and the floor
+    floor: float  # scatter that is added to W in each direction
 
 
 @dataclass
@@ -33,20 +72,32 @@ class Ridge:
     weights: Tensor  # [C]
     means: Tensor  # [C, d]
     strength: float  # c
-    ridge: float  # r
+    ridge: float  # r, and the floor
+    floor: float  # scatter that is added to W in each direction
     freedom: float  # f
     root: Tensor  # Cholesky factor of W + r I; or, with few samples, [k, d] R so that its inverse is (I - R^T R) / r
     solved: Tensor  # [C, d] means times the inverse of W + r I
-    trace: float  # of that inverse
+    probes: Tensor  # [k, d] vectors whose mean quadratic form estimates a trace
+    answers: Tensor  # [k, d] these times the inverse
 
     @classmethod
     def of(cls, weights: Tensor, means: Tensor, scatter: Tensor, strength: float, thin: Tensor | None = None) -> Self:
+        """With r that follows from the strength. ``thin`` is as in :meth:`solve`."""
+        d, total, freedom = means.shape[1], float(weights.sum()), degrees_of_freedom(weights)
+        between = (weights[:, None] * (means - weights @ means / total).square()).sum()
+        trace = float(scatter.trace())
+        floor = max(FLOOR * freedom * (trace + float(between)) / total - trace, 0.0) / d
+        variance = (trace / d + floor) / freedom if freedom else 0.0
+        ridge = strength * d * (variance if variance > 0 else 1.0) + floor
+        return cls.solve(weights, means, scatter, Strength(strength, ridge, floor), thin)
+
+    @classmethod
+    def solve(
+        cls, weights: Tensor, means: Tensor, scatter: Tensor, given: Strength, thin: Tensor | None = None
+    ) -> Self:
         """``thin`` is what :func:`thin_root` returns for the scatter, if that is faster."""
-        d = means.shape[1]
-        freedom = max(float(weights.sum()) - len(weights), 0.0)
-        variance = float(scatter.trace()) / d / freedom if freedom else 0.0
-        ridge = strength * d * (variance if variance > 0 else 1.0)
-        probes = probe_vectors(d).to(scatter).T
+        strength, ridge, floor = given
+        probes = probe_vectors(means.shape[1]).to(scatter).T
         if thin is not None:
             inner = thin @ thin.T
             inner.diagonal().add_(ridge)
@@ -59,8 +110,17 @@ class Ridge:
             if failed:
                 raise UsageError("the covariance of the samples has no inverse; raise shrinkage or leave it out")
             solved, answers = (torch.cholesky_solve(x.T, root).T.contiguous() for x in (means, probes))
-        trace = float((answers * probes).sum() / len(probes))
-        return cls(weights, means, strength, ridge, freedom, root, solved, trace)
+        freedom = degrees_of_freedom(weights)
+        return cls(weights, means, strength, ridge, floor, freedom, root, solved, probes, answers)
+
+    @property
+    def given(self) -> Strength:
+        return Strength(self.strength, self.ridge, self.floor)
+
+    @property
+    def trace(self) -> float:
+        """Of the inverse of W + r I."""
+        return float((self.answers * self.probes).sum() / len(self.probes))
 
     def inverse(self) -> Tensor:
         """[d, d] of W + r I."""
@@ -77,7 +137,7 @@ class Ridge:
     @property
     def share(self) -> float:
         """Share of the degrees of freedom that the features use up, below 1."""
-        used = self.means.shape[1] - self.ridge * self.trace
+        used = self.means.shape[1] - (self.ridge - self.floor) * self.trace
         return min(max(used, 0.0) / self.freedom, 0.999) if self.freedom else 0.0
 
     @property
@@ -97,7 +157,7 @@ class Ridge:
         signal = (used @ gram).diagonal() - (used @ gram).mean(1)
         signal = signal * classes / max(classes - 1, 1) - mixing.diagonal() * self.noise / self.weights
         solved = used @ self.solved
-        within = ((used @ self.means) * solved).sum(1) - self.ridge * solved.square().sum(1)
+        within = ((used @ self.means) * solved).sum(1) - (self.ridge - self.floor) * solved.square().sum(1)
         variance = self.scale**2 / max(self.freedom, 1.0) * within.clamp(min=0)
         return signal, variance.sqrt() / (1 - self.share)
 
@@ -106,6 +166,12 @@ class Ridge:
         """Mean ratio of signal to standard deviation over classes: the larger, the fewer errors are expected."""
         signal, deviation = self.signal_and_deviation(identity(self.weights))
         return float((signal.clamp(min=0) / deviation.clamp(min=1e-30)).mean())
+
+
+def degrees_of_freedom(weights: Tensor) -> float:
+    """Of the scatter. Weights may be sums of fractions, which are rounded."""
+    freedom = float(weights.sum()) - len(weights)
+    return freedom if freedom > 1e-9 else 0.0
 
 
 def identity(weights: Tensor) -> Tensor:
@@ -124,37 +190,34 @@ def probe_vectors(d: int) -> Tensor:
 def best_ridge(weights: Tensor, means: Tensor, scatter: Tensor) -> Ridge:
     """The strength with the largest separation.
 
-    It is found by steps from a usual strength in the direction that improves the separation, and between steps by a
-    parabola, so that it changes smoothly as samples are added. With fewer samples than features the estimate of the
-    separation is unreliable for weak ridges: they are not tried. Nor are ridges below the rounding errors of the
-    scatter, which would leave a covariance without an inverse after many samples with dependent features.
+    From a usual strength, steps are taken in both directions while the separation stays near the largest one. The
+    strength is the mean of those tried, and those with nearly the largest separation count: so it changes smoothly as
+    samples are added. With fewer samples than features the estimate of the separation is unreliable for weak ridges:
+    they are not tried. Nor are ridges below the rounding errors of the scatter, which would leave a covariance without
+    an inverse after many samples with dependent features.
     """
-    d, freedom = means.shape[1], max(float(weights.sum()) - len(weights), 1.0)
-    thin = thin_root(scatter, int(freedom)) if freedom <= THIN * d else None
+    d, freedom = means.shape[1], max(degrees_of_freedom(weights), 1.0)
+    thin = thin_root(scatter, int(freedom + 1e-9)) if freedom <= THIN * d else None
 
     def ridge(steps: float) -> Ridge:
         return Ridge.of(weights, means, scatter, START * STEP**steps, thin)
 
     least = math.log(max(min(1.0, d / freedom), ROUNDING * max(d, 10) * freedom / START), STEP)
     most = max(math.log(STRONGEST / START, STEP), least + 2)
-    weakest, strongest = math.floor(least), math.ceil(most)
-    best = max(0, weakest)
-    found = ridge(best)
+    start = max(0, math.floor(least))
+    found = ridge(start)
     if not found.freedom or len(weights) == 1:
         return found
-    known = {best: found.separation}
-
-    def separation(steps: int) -> float:
-        if steps not in known:
-            known[steps] = ridge(steps).separation
-        return known[steps]
-
-    while best < strongest and separation(best + 1) > separation(best):
-        best += 1
-    while best > weakest and separation(best - 1) > separation(best):
-        best -= 1
-    middle = min(max(best, weakest + 1), strongest - 1)  # at an end of the range, three points inside are used
-    position = middle + peak(*(separation(middle + side) for side in (-1, 0, 1)))
+    values = {start: found.separation + NO_SEPARATION}
+    for step, end in ((1, math.ceil(most)), (-1, math.floor(least))):
+        position = start
+        while position != end and values[position] >= NEAR * max(values.values()):
+            position += step
+            values[position] = ridge(position).separation + NO_SEPARATION
+    largest = max(values.values())
+    # A position beyond the weakest strength counts the less, the farther it is beyond.
+    counts = {k: (value / largest) ** PEAKED * ramp(k, least - 1, least) for k, value in values.items()}
+    position = sum(k * count for k, count in counts.items()) / sum(counts.values())
     return ridge(min(max(position, least), most))
 
 
@@ -187,26 +250,35 @@ def thin_root(scatter: Tensor, rank: int) -> Tensor | None:
     return rows if float(left.max()) <= 1e3 * ROUNDING * total else None
 
 
-def feature_scale(weights: Tensor, means: Tensor, scatter: Tensor, one_unit: bool = False) -> Tensor:
-    """[d] factors that make features comparable: 1, or if few features hold most of the variance, by their variance.
+def feature_scale(statistics: Statistics, alike: bool = False, one_unit: bool = False) -> Tensor:
+    """[d] factors that make features comparable: by the mean variance, or by their own if few hold most of it.
 
     The variance is that within classes, with that over all samples as one more sample. If all features have one unit,
     the mean variance counts as much as d samples: some of an encoder's features are nearly 0 in all of a few images,
-    and divided by their small deviation, these would make any new image distant from everything.
+    and divided by their small deviation, these would make any new image distant from everything. A feature that varies
+    by rounding errors only gets the factor 0. With ``alike``, features are known to vary alike.
     """
+    weights, means, scatter, rounding = statistics
     total = weights.sum()
     between = (weights[:, None] * (means - weights @ means / total).square()).sum(0)
-    variance = (scatter.diagonal() + between).clamp(min=0) / total
+    squares = (scatter.diagonal() + between).clamp(min=0)
+    varies = torch.ones_like(squares)
+    if rounding is not None:
+        varies = ((squares / rounding.clamp(min=TINY)).log10() / 2 + 0.5).clamp(0, 1)
+    variance = squares * varies / total
+    common = torch.full_like(variance, 1 / math.sqrt(float(variance.mean()) or 1.0)) * varies
+    if alike:
+        return common.float().double()
     relative = variance / variance.max().clamp(min=1e-300)
     number = float(relative.sum() ** 2 / relative.square().sum().clamp(min=1e-300))  # of features with variance
-    if not float(variance.sum()) > 0 or number - 1 >= UNEVEN * (len(variance) - 1):
-        return torch.full_like(variance, 1 / math.sqrt(float(variance.mean()) or 1.0))
-    count = (total - len(weights)).clamp(min=0) + 1  # weights of samples may be small
+    even = ramp((number - 1) / max(len(variance) - 1, 1), UNEVEN, EVEN)
+    count = degrees_of_freedom(weights) + 1  # weights of samples may be small
     within = (scatter.diagonal().clamp(min=0) + variance) / count
     if one_unit:
-        return ((count * within + len(within) * within.mean()) / (count + len(within))).rsqrt()
-    varies = variance > 1e-12 * (means.square().mean(0) + variance)  # less is rounding error of a constant
-    return within.where(varies, 1.0).rsqrt() * varies
+        within = (count * within + len(within) * within.mean()) / (count + len(within))
+    own = within.where(within > 0, 1.0).rsqrt() * varies
+    # To single precision, in which it is stored.
+    return (even * common + (1 - even) * own).float().double()
 
 
 def shrunk_means(ridge: Ridge) -> Tensor:

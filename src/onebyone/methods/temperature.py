@@ -45,18 +45,13 @@ def averaged(half: Tensor, once: Tensor, twice: Tensor) -> Tensor:
     return (half + 4 * once + twice) / 6
 
 
-def fitted_temperature(ridge: Ridge, mixing: Tensor, scores: Tensor, y: Tensor, known: Expectation) -> float:
+def fitted_temperature(expected: float, scores: Tensor, y: Tensor, doubt: float) -> float:
     """The number by which scores are divided for :func:`probabilities`.
 
     The likelihood of left-out samples, ``scores`` [k, C] of classes ``y`` [k], decides together with an expectation
     that follows from the statistics. The maximum is found on a grid, and between its points by the parabola through
     the best one and its two neighbours.
     """
-    if len(ridge.weights) == 1:
-        return 1.0
-    if not ridge.freedom:  # no class has a second sample: nothing is known of the variance, and little of the classes
-        return 1.0 + ridge.means.shape[1] / float(ridge.weights.mean())
-    expected = expected_temperature(ridge, mixing, known)
     scores, y = scores.cpu(), y.cpu()
     tried = expected * torch.cat([TEMPERATURES[:STEPS] / 2, TEMPERATURES, TEMPERATURES[-STEPS:] * 2])
     highest = scores.amax(1)
@@ -65,7 +60,7 @@ def fitted_temperature(ridge: Ridge, mixing: Tensor, scores: Tensor, y: Tensor, 
     each = (own - (below / tried[:, None]).exp().sum(0).log()).exp()  # [temperatures, k] probability of the own class
     mean = averaged(each[: -2 * STEPS], each[STEPS:-STEPS], each[2 * STEPS :])
     likelihood = mean.clamp(min=1e-300).log().sum(1)
-    objective = likelihood - (TEMPERATURES.log() / known.doubt).square() / 2
+    objective = likelihood - (TEMPERATURES.log() / doubt).square() / 2
     best = min(max(int(objective.argmax()), 1), len(TEMPERATURES) - 2)
     between = peak(*objective[best - 1 : best + 2].tolist())
     return float(TEMPERATURES[best]) * math.pow(2, between / STEPS) * expected

@@ -136,7 +136,7 @@ class Run:
     def step(self, index: torch.Tensor) -> None:
         if self.config["prequential"]:
             self.engine.synchronize()
-            self.learner.drop_solution()  # a resumed run has none to update
+            self.learner.refresh()  # so that settings are those of all samples so far
             right = self.learner.predict(self.data.train_x[index]) == self.data.train_y[index]
             self.progress.predicted += int(right.sum())
         self.engine.step(index)
@@ -149,7 +149,7 @@ class Run:
         self.progress.training_seconds += self.lap_seconds()
         if self.learner.needs_boundaries:
             self.learner.end_task()
-        self.learner.drop_solution()  # as above
+        self.learner.refresh()  # as above
         asked = self.test_order[: self.arrived[len(self.progress.right)]]
         right = right_answers(self.learner, self.data.test_x[asked], self.data.test_y[asked])
         finite = torch.isfinite(get_total_norm(self.learner.parameters()))
