@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
-from onebyone.paper.printed import TITLES, Part, bare_name, rank
+from onebyone.paper.printed import TITLES, Part, rank
 from onebyone.runs import record_files
-from onebyone.runs.config import RunConfig, short_hash
+from onebyone.runs.config import RunConfig, bare_name, short_hash
 from onebyone.runs.files import sole_use
 from onebyone.runs.record_files import BOTH, as_recorded, environment, protocol, settings
 from onebyone.runs.results import Record, Results, Value, summarize

@@ -9,11 +9,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from onebyone.data.registry import DATASETS
 from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.methods import BudgetOptions, Options, ReplayOptions, find
+from onebyone.methods.registry import METHODS
+from onebyone.nets.encoder import ENCODERS
 from onebyone.options import Checked, option, parse
+from onebyone.registry import Registry
 from onebyone.streams import Order, in_full
+from onebyone.streams.registry import STREAMS
 
 AUTO = "auto"
 
@@ -123,7 +128,8 @@ class RunConfig(Checked):
         """The configuration as it is recorded.
 
         The default stream of the method is left out, because runs from before there were other streams lack it. So is
-        the default precision.
+        the default precision. If the method, the data set, the stream or the encoder is not of this package, ``code``
+        is a hash of their source code.
 
         Parameters
         ----------
@@ -143,7 +149,30 @@ class RunConfig(Checked):
             del found["stream"]
         if not issubclass(find(self.method).options, ReplayOptions | BudgetOptions):
             found["memory_per_class"] = None
+        if code := self.code():
+            found["code"] = code
         return found
+
+    def code(self) -> str:
+        """The source code that is not of this package, as it was when this process imported it.
+
+        Returns
+        -------
+        str
+            A hash. It is empty if all of the code is of this package, or has no file.
+
+        >>> RunConfig(method="er").code()
+        ''
+        """
+        find(self.method)  # which imports it
+        names: dict[Registry[Any], str] = {
+            METHODS: bare_name(self.method),
+            DATASETS: self.dataset,
+            STREAMS: self.stream.partition(":")[0],
+            ENCODERS: str(self.options.get("encoder", "")),
+        }
+        codes = sorted({code for registry, name in names.items() if (code := registry.code(name))})
+        return codes[0] if len(codes) == 1 else short_hash({"code": codes}) if codes else ""
 
     def folder_name(self) -> str:
         """The name of the folder that commands and sweeps give to this run.
@@ -168,6 +197,15 @@ def recorded(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if (name, value) != ("precision", Options.precision)}
 
 
+def bare_name(method: str) -> str:
+    """The name that a method is registered under, without the file or module that registers it.
+
+    >>> bare_name("mine.py:means"), bare_name("er")
+    ('means', 'er')
+    """
+    return method.rpartition(":")[2]
+
+
 def absolute(method: str) -> str:
     """The name of a method: without the module if it belongs to this package, and with the absolute path of a file.
 
@@ -188,8 +226,8 @@ def folder_name(resolved: Mapping[str, Any]) -> str:
     named = {name: value for name, value in resolved.items() if name != "data"}
     if named["memory_per_class"] is None:
         named["memory_per_class"] = RunConfig.memory_per_class
-    method = named["method"].rpartition(":")[2]  # without the file that registers it
     stream = f"-{named['stream'].partition(':')[0]}" if "stream" in named else ""
+    method = bare_name(named["method"])
     readable = f"{method}-{named['dataset']}{stream}-s{named['classes_per_task']}-m{named['memory_per_class']}"
     return f"{readable}-seed{named['seed']}-{short_hash(named)}"
 

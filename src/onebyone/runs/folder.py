@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onebyone.runs.config import absolute, folder_name
+from onebyone.runs.config import folder_name
 
 CONFIG = "config.yaml"
 
@@ -14,23 +14,21 @@ CONFIG = "config.yaml"
 def find_folder(parent: Path, resolved: Mapping[str, Any]) -> Path:
     """The folder under ``parent`` that holds the run of this resolved configuration, or the one to create for it.
 
-    A folder is recognised by its ``config.yaml``. This includes folders of sweeps, which are one level further down,
-    and folders that version 0.1.0 of ``onebyone run`` gave other names.
+    This includes folders of sweeps, which are one level further down, if their run was on the same data.
     """
-    named = parent / folder_name(resolved)
-    if named.exists():
-        return named
-    pattern = f"{resolved['method'].rpartition(':')[2]}-{resolved['dataset']}-*seed{resolved['seed']}-*/{CONFIG}"
-    paths = [*parent.glob(pattern), *parent.glob(f"*/{pattern}")]
-    return next((path.parent for path in sorted(paths) if _recorded(path) == resolved), named)
+    name = folder_name(resolved)
+    if not (parent / name).exists():
+        for path in sorted(parent.glob(f"*/{name}/{CONFIG}")):
+            if read_config(path) == resolved:
+                return path.parent
+    return parent / name
 
 
-def _recorded(path: Path) -> dict[str, Any]:
-    """The configuration in a file; empty if the file is damaged, which is reported when its folder is opened."""
+def read_config(path: Path) -> Any:
+    """The content of a ``config.yaml``, which may be that of another program; None if it cannot be read."""
     import yaml
 
     try:
-        found = yaml.safe_load(path.read_bytes())
-        return found | {"method": absolute(found["method"])}  # type: ignore[no-any-return]
-    except (yaml.YAMLError, TypeError, KeyError):
-        return {}
+        return yaml.safe_load(path.read_bytes())
+    except (yaml.YAMLError, ValueError, OSError):  # a date that does not exist is a ValueError
+        return None

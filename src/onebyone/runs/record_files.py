@@ -17,13 +17,12 @@ from typing import Any
 from onebyone.errors import UsageError
 from onebyone.files import atomic_write
 from onebyone.methods import methods
-from onebyone.runs.config import recorded, short_hash
+from onebyone.runs.config import bare_name, recorded, short_hash
 from onebyone.runs.results import Record
 
 SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
 DIGITS = 5  # of an accuracy: more than any test set can resolve
 PROTOCOLS = ("separate", "joint")  # how incoming and replayed samples pass the network
-OLD_NAMES = {"paper": "separate"}  # of protocols, in commands and files of version 0.1.0
 BOTH = "both"  # the protocol of a run without replayed samples
 COLUMNS = (
     "protocol",
@@ -66,6 +65,14 @@ def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     options.pop("memory_per_class", None)
     left_out = ("seed", "memory_per_class", "device", "data", "prequential")
     return {name: value for name, value in config.items() if name not in left_out} | {"options": recorded(options)}
+
+
+def identity(config: Mapping[str, Any]) -> str:
+    """A hash of what a run learns: equal for a run folder and for the row of a CSV file that holds the same run."""
+    if "code" in config:  # which tells methods of one name apart, and a CSV file does not have the path
+        config = {**config, "method": bare_name(config["method"])}
+    found = {name: config.get(name) for name in ("seed", "memory_per_class", "device", "data")}
+    return short_hash(settings(config) | found)
 
 
 def environment(record: Record) -> dict[str, str]:

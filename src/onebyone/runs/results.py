@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from onebyone.engine import Cost
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Metrics, Result
-from onebyone.runs.config import short_hash
 from onebyone.runs.run import RESULT
 
 if TYPE_CHECKING:
@@ -297,7 +296,9 @@ def read_results(path: str | Path) -> Results:
         return Results(tuple(record_files.read([path])))
     recorded = record_files.read(file for file in sorted(path.glob("*.csv")) if record_files.is_record(file))
     finished = Results.from_runs(finished_runs(path))
-    found = {short_hash(row.config): row for row in (*recorded, *finished)}  # a run folder has more numbers
+    # Of equal runs the last one counts: a run folder has more numbers, most with a prequential accuracy.
+    rows = (*recorded, *sorted(finished, key=lambda row: bool(row.config.get("prequential"))))
+    found = {record_files.identity(row.config): row for row in rows}
     if not found:
         raise UsageError(
             f"there is no readable {RESULT} below {path}, and no CSV file of results; give a folder of runs"

@@ -150,7 +150,8 @@ def _setup(
     if not executor.shares_paths:
         out, data_path = out.absolute(), data_path.absolute() if data_path is not None else None
     sources = frozenset(find(config.method).learner.__module__ for config in runs.values())
-    return Setup(out, data_path, device, checkpoint_every, sources, strict)
+    codes = {name: config.code() for name, config in runs.items()}
+    return Setup(out, data_path, device, checkpoint_every, sources, strict, codes)
 
 
 def _finished_runs(runs: Mapping[str, RunConfig], out: Path, load_data: LoadData) -> dict[str, Result]:
