@@ -21,6 +21,7 @@ from onebyone.cli import tune as tune_module
 from onebyone.cli.app import COMMANDS
 from onebyone.data import CropFlip
 from onebyone.data.registry import DATASETS
+from onebyone.methods.registry import METHODS
 from onebyone.runs.executors import Executor, Worker
 from onebyone.runs.executors.interface import Assignment
 from onebyone.runs.run import finish
@@ -110,6 +111,7 @@ def reader(tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> C
         entry = DATASETS.entries[name]
         monkeypatch.setitem(DATASETS.entries, name, type(entry)(tiny(name, classes), entry.summary, entry.about))
     (tmp_path / "grid.yaml").write_text("method: [er, ccp]\n")
+    methods = METHODS.entries.copy()
 
     def type_all(page: str, chosen: list[str], learn: bool = False) -> None:
         for module in (reproduce_module, runs_module, tune_module):
@@ -117,6 +119,9 @@ def reader(tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> C
         for name, text in YAML.findall(PAGES[page]):
             (tmp_path / name).write_text(text)
         for command in chosen:
+            for source in [name for name in sys.modules if name.endswith(".py")]:  # each command is a new process
+                del sys.modules[source]
+            METHODS.entries = methods.copy()
             words = shlex.split(command)
             assert words[0] == "onebyone", f"{page}: run {command!r} in a test, or say in ELSEWHERE why not"
             code, _, err = onebyone(*words[1:])
