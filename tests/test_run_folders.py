@@ -113,13 +113,12 @@ def test_every_field_that_can_change_a_number_is_in_the_name() -> None:
     assert len(found) == 2 * len(configs)
 
 
-def test_names_are_those_that_sweeps_have_always_used() -> None:
-    """Runs from before there were other streams do not record the stream."""
-    assert list(plan([RunConfig(method="iid")], "cpu")) == ["iid-digits-s1-m20-seed0-3b4acfa3"]
+def test_a_name_shows_a_stream_that_is_not_the_usual_one() -> None:
+    assert RunConfig(method="iid").folder_name().startswith("iid-digits-s1-m20-seed0-")
+    assert RunConfig(method="er", stream="iid").folder_name().startswith("er-digits-iid-s1-m20-seed0-")
     config = RunConfig(method="er", stream="blurry")
     assert config.folder_name().startswith("er-digits-blurry-s1-m20-seed0-")
     assert config.resolved("cpu", "0")["stream"] == "blurry:imbalance=1.0,share=0.1"
-    assert "stream" not in RunConfig(method="er", stream="class-incremental").resolved("cpu", "0")
 
 
 def results(folder: Path) -> dict[Path, int]:

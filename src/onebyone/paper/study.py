@@ -18,7 +18,8 @@ from onebyone.paper.comparison import Cell, PaperTable
 from onebyone.paper.figures import Drawing
 from onebyone.paper.printed import Part
 from onebyone.paper.records import CellKey, Records
-from onebyone.runs.record_files import default_options, settings
+from onebyone.runs.formats import default_options
+from onebyone.runs.record_files import settings
 
 Checked = tuple[Claim, Finding, dict[str, Finding]]  # a claim, in the paper's numbers and in ours, by protocol
 FIGURES = ("anytime", "tradeoff", "bytes", "flops", "classes")

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onebyone.runs.config import folder_name
+from onebyone.runs.config import folder_name, readable_name
+from onebyone.runs.formats import configuration
 
 CONFIG = "config.yaml"
 
@@ -14,21 +15,22 @@ CONFIG = "config.yaml"
 def find_folder(parent: Path, resolved: Mapping[str, Any]) -> Path:
     """The folder under ``parent`` that holds the run of this resolved configuration, or the one to create for it.
 
-    This includes folders of sweeps, which are one level further down, if their run was on the same data.
+    A folder is recognised by its ``config.yaml``, because a version that adds an option to the method changes names.
+    This includes folders of sweeps, which are one level further down.
     """
-    name = folder_name(resolved)
-    if not (parent / name).exists():
-        for path in sorted(parent.glob(f"*/{name}/{CONFIG}")):
-            if read_config(path) == resolved:
-                return path.parent
-    return parent / name
+    named = parent / folder_name(resolved)
+    if named.exists():
+        return named
+    pattern = f"{readable_name(resolved)}-*/{CONFIG}"
+    paths = sorted([*parent.glob(pattern), *parent.glob(f"*/{pattern}")])
+    return next((path.parent for path in paths if read_config(path) == resolved), named)
 
 
-def read_config(path: Path) -> Any:
-    """The content of a ``config.yaml``, which may be that of another program; None if it cannot be read."""
+def read_config(path: Path) -> dict[str, Any] | None:
+    """The configuration in a file; None if it is damaged, or the file of another program."""
     import yaml
 
     try:
-        return yaml.safe_load(path.read_bytes())
-    except (yaml.YAMLError, ValueError, OSError):  # a date that does not exist is a ValueError
+        return configuration(yaml.safe_load(path.read_bytes()))
+    except (yaml.YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError):
         return None

@@ -9,15 +9,14 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from onebyone.errors import UsageError
 from onebyone.files import atomic_write
-from onebyone.methods import methods
-from onebyone.runs.config import bare_name, recorded, short_hash
+from onebyone.runs.config import bare_name, short_hash
+from onebyone.runs.formats import configuration
 from onebyone.runs.results import Record
 
 SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
@@ -49,22 +48,13 @@ def protocol(config: Mapping[str, Any]) -> str:
     return passes if passes in PROTOCOLS else BOTH
 
 
-def default_options(method: str) -> dict[str, Any]:
-    """The defaults of a method; none of a method that is on record but not registered now."""
-    entry = methods().get(method)
-    return asdict(entry.options()) if entry else {}
-
-
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a run, except for what its row and its environment say.
 
-    ``prequential`` is left out as well: it does not change what is learned. An option that was added to the method
-    after the run has its default, with which the method does what it did before.
+    ``prequential`` is left out as well: it does not change what is learned.
     """
-    options = default_options(config["method"]) | dict(config["options"])
-    options.pop("memory_per_class", None)
     left_out = ("seed", "memory_per_class", "device", "data", "prequential")
-    return {name: value for name, value in config.items() if name not in left_out} | {"options": recorded(options)}
+    return {name: value for name, value in configuration(config).items() if name not in left_out}
 
 
 def identity(config: Mapping[str, Any]) -> str:
@@ -180,14 +170,12 @@ def _record(row: Mapping[str, str], known: Entries, environments: Entries) -> Re
         "cost.memory_bytes": int(row["memory_bytes"]),
         "cost.flops": float(row["flops"]),
     }
-    entry = methods().get(row["method"])
     return Record(
         config=config,
         metrics=metrics,
         anytime=curve,
         class_accuracy=tuple(map(_number, row["class_accuracy"].split())),
         environment=made,
-        own_stream="iid" if entry and entry.learner.stream == "iid" else "class-incremental",
     )
 
 

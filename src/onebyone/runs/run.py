@@ -28,6 +28,7 @@ from onebyone.runs.checkpoint import Progress
 from onebyone.runs.config import RunConfig
 from onebyone.runs.files import forget_error, sole_use
 from onebyone.runs.folder import CONFIG, read_config
+from onebyone.runs.formats import configuration
 from onebyone.runs.listener import Listener
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -89,7 +90,7 @@ class Run:
         if path.exists():
             differences = _differences(read_config(path), self.config)
         if not differences and (out / RESULT).exists():  # also if config.yaml was lost
-            differences = _differences(Result.read(out / RESULT).config, self.config)
+            differences = _differences(configuration(Result.read(out / RESULT).config), self.config)
         if differences:
             raise UsageError(f"{out} holds a run of another configuration ({differences}); choose another folder")
         if not path.exists():
@@ -318,9 +319,9 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _differences(old: Any, new: dict[str, Any]) -> str:
+def _differences(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
     """The differences of two recorded configurations in words; empty if there are none."""
-    if not isinstance(old, dict) or not isinstance(old.get("options"), dict):
+    if old is None:
         return "its config.yaml is damaged"
     flat_old, flat_new = ({**c, **c["options"]} for c in (old, new))
     names = [n for n in {**flat_old, **flat_new} if n != "options" and flat_old.get(n) != flat_new.get(n)]

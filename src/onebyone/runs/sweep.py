@@ -17,6 +17,7 @@ from onebyone.runs.config import RunConfig
 from onebyone.runs.executors import Assignment, Executor, Failed, Status, executor_named
 from onebyone.runs.files import forget_error
 from onebyone.runs.folder import CONFIG
+from onebyone.runs.formats import configuration
 from onebyone.runs.grid import plan
 from onebyone.runs.job import LoadData, Setup
 from onebyone.runs.run import CURVE, RESULT, Interrupted, at_least_one, remove_leftovers, stop_signal
@@ -178,7 +179,7 @@ def _finished(out: Path, name: str, recorded: Mapping[str, Any]) -> Result | Non
             result = Result.read(folder / RESULT)
         except (OSError, UsageError):
             continue
-        if result.config == recorded:
+        if configuration(result.config) == recorded:
             if folder == other:
                 for file in (CONFIG, CURVE, RESULT):
                     with atomic_write(own / file) as path:
