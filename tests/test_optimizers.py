@@ -48,7 +48,7 @@ def registered(name: str) -> type[ER]:
 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
-            self.optimizer = OPTIMIZERS[name](self.parameters())  # type: ignore[assignment]
+            self.optimizer = OPTIMIZERS[name](self.parameters())
 
     return register(name, ReplayOptions)(Own)
 

@@ -96,7 +96,7 @@ def _changed(optimizer: Optimizer) -> Iterator[tuple[int, str, Any]]:
     """Group, name and value of each setting that is not the default, such as the learning rate of a schedule."""
     for index, group in enumerate(optimizer.param_groups):
         for key, default in optimizer.defaults.items():
-            value = group[key]
+            value = group.get(key)
             if isinstance(value, Tensor) or (isinstance(value, int | float) and value != default):
                 yield index, key, value
 
