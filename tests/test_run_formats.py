@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 import yaml
+from torch import Tensor, nn
 
-from onebyone import read_results
+from onebyone import Dataset, create, read_results
 from onebyone.evaluation import Metrics, Result
-from onebyone.runs import RunConfig
+from onebyone.nets import Encoder
+from onebyone.nets.encoder import ENCODERS
+from onebyone.runs import RunConfig, checkpoint
 from onebyone.runs.formats import configuration
+from onebyone.runs.tune import read_record
 from onebyone.runs.winners import winners_in
 
 Call = Callable[..., tuple[int, str, str]]
@@ -37,6 +41,34 @@ def test_what_a_version_wrote_is_read(version: str, onebyone: Call, tmp_path: Pa
     assert f"{100 * Result.read(FILES / version / 'er' / 'result.json').accuracy:.1f} %" in said
     code, _, err = onebyone("run", *WORDS, "--out", folder, "--seed", 1)
     assert (code, "holds a run of another configuration (seed there is 0, here 1)" in err) == (2, True)
+
+
+class Tiny(Encoder):
+    """A small network, so that a checkpoint is a small file."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        super().__init__()
+        self.width = 2
+        self.layer = nn.Linear(64, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        features: Tensor = self.layer(x.flatten(1))
+        return features
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_checkpoint_of_a_version_is_resumed(version: str, digits: Dataset) -> None:
+    ENCODERS.add("tiny", Tiny, Tiny)
+    learner = create("finetune", digits.spec, encoder="tiny")
+    progress = checkpoint.load(FILES / version / "checkpoint.safetensors", learner)
+    assert (progress.steps, int(learner.steps), int(learner.counts.sum())) == (2, 2, 400)
+    learner.observe(digits.train_x[:10], digits.train_y[:10])
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_record_of_tuning_of_a_version_is_read(version: str) -> None:
+    (row,) = read_record(FILES / version / "tuning.csv")
+    assert (row["method"], row["options"], row["accuracy"]) == ("er", {"learning_rate": 0.1}, 0.5)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
