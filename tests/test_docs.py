@@ -1,6 +1,7 @@
 """Every page of the documentation exists, its numbers come from the results, and its examples run."""
 
 import csv
+import json
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -179,10 +180,13 @@ def test_means_on_pages_come_from_the_records() -> None:
 
 def test_the_reproduction_is_what_the_command_writes(onebyone: Callable[..., tuple[int, str, str]]) -> None:
     assert onebyone("report", ROOT / "results", "--markdown", "again")[0] == 0
-    advice = "write it again: onebyone report results --markdown docs/reproduction"
+    advice = "write it again: onebyone report results --records results --markdown docs/reproduction"
     there, again = ({p.name: p.read_text() for p in f.iterdir()} for f in (DOCS / "reproduction", Path("again")))
     assert there.keys() == again.keys(), advice
     assert not [name for name in again if again[name] != there[name]], advice
+    shown = set(re.findall(r"(?m)\| `([0-9a-f]{8})` \|$", there["settings.md"]))
+    assert shown
+    assert shown <= json.loads((ROOT / "results" / "settings.json").read_text()).keys(), advice
 
 
 def test_every_picture_is_shown() -> None:

@@ -34,7 +34,12 @@ FIELDS = run_path(str(ROOT / "docs" / "hooks" / "fields.py"))
 
 
 def test_the_readme_is_short() -> None:
-    assert len((ROOT / "README.md").read_text().split()) <= 700
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) <= 700
+    first = re.search(r"```sh\n(.*?)```", text, re.DOTALL)  # the set-up, before everything else
+    assert first is not None
+    assert [line.partition("#")[0].strip() for line in first[1].splitlines()] == ["make demo", "make test"]
+    assert "\nmake test\n" in (ROOT / ".ci" / "run").read_text()
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=lambda path: path.name)

@@ -71,6 +71,15 @@ def test_the_table_of_an_own_method_is_that_of_its_tutorial(onebyone: Callable[.
 
 
 @pytest.mark.slow
+def test_the_readme_shows_what_demo_prints(onebyone: Callable[..., tuple[int, str, str]]) -> None:
+    """Which is what `make demo` runs."""
+    assert "\ndemo: $(DEMO_STAMP)\n\t$(BIN)/onebyone demo\n" in (ROOT / "Makefile").read_text()
+    shown = (ROOT / "README.md").read_text().split("make demo ")[1].split("```text\n")[1].split("```")[0]
+    assert len(shown.splitlines()) > 2
+    check_output(shown, onebyone("demo")[1])
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.ipynb")), ids=lambda path: path.stem)
 def test_a_notebook_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its code cells, one after another, in its own folder as Jupyter does; the last line of each is an expression."""

@@ -13,7 +13,7 @@ PACKAGE = Path(onebyone.__file__).parent
 
 # The packages in the order of DESIGN.md; those of one row do not import each other.
 ORDER = [
-    ["errors", "seeding", "text"],
+    ["errors", "seeding", "sources", "text"],
     ["options", "files", "registry", "river", "client"],
     ["data", "tensors"],
     ["streams", "memory", "nets"],

@@ -14,7 +14,6 @@ from onebyone.paper.figures import KINDS, Panel, Scenario
 from onebyone.paper.printed import PARTS, TITLES, methods_of, quick
 from onebyone.paper.records import CellKey, Records, from_results, read, write
 from onebyone.paper.report import PAGES, SECTIONS, html, markdown, publish, publish_markdown
-from onebyone.paper.reproduce import protocols_of
 from onebyone.paper.study import FIGURES, Study, read_tried
 from onebyone.paper.svg import svg
 from onebyone.runs import RunConfig
@@ -271,21 +270,6 @@ def test_a_wrong_tried_yaml_is_refused(text: str, tmp_path: Path) -> None:
 def test_tried_yaml_of_this_repository_can_be_read(tmp_path: Path) -> None:
     assert isinstance(read_tried(Path(__file__).parent.parent / "results" / "tried.yaml"), list)
     assert read_tried(tmp_path / "none.yaml") == []
-
-
-def test_the_old_name_of_a_protocol_is_read(tmp_path: Path) -> None:
-    (tmp_path / "tried.yaml").write_text("- {protocol: [paper, joint], tried: much}\n- {protocol: paper, tried: more}")
-    assert [entry["protocol"] for entry in read_tried(tmp_path / "tried.yaml")] == [["separate", "joint"], ["separate"]]
-    assert protocols_of("paper") == ("separate",)
-    made = from_results(results(PARTS[:1]), PARTS)
-    write(made, tmp_path, PARTS)
-    path = tmp_path / "table1.csv"
-    text = path.read_text()
-    path.write_text(text.replace("\nseparate,", "\npaper,"))
-    assert "\npaper," in path.read_text()
-    assert read(tmp_path, PARTS) == made
-    write(read(tmp_path, PARTS), tmp_path, PARTS)
-    assert path.read_text() == text
 
 
 def test_every_point_of_a_figure_has_its_name(study: Study) -> None:

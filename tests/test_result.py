@@ -89,7 +89,7 @@ def changed(**changes: object) -> str:
         "[]",
         "{}",
         b"\xff\xfe\x00",
-        changed(accuracy="gone"),
+        changed(accuracy_matrix="gone"),
         changed(cost="gone"),
         changed(config="gone"),
         changed(cost={"forward_passes": 1.0}),

@@ -99,7 +99,7 @@ def test_the_results_of_this_repository() -> None:
     value = ccp.summarize("accuracy")
     assert value is not None
     assert (f"{100 * value.mean:.1f}", f"{100 * value.std:.1f}", value.runs) == ("43.4", "3.6", 5)
-    assert {row.fields["stream"] for row in found.where(method="iid")} == {"iid"}
+    assert {row.fields["stream"] for row in found.where(method="iid")} == {"iid:imbalance=1.0"}
 
 
 @pytest.mark.parametrize("name", ["auto.csv", "held-out-search.csv", "tuning/cifar10.csv", "tried.yaml", "README.md"])

@@ -175,11 +175,11 @@ def test_the_recorded_configuration_has_every_option(name: str, little: Dataset)
     result = run(config, data=little)
     options = result.config["options"]
     known = {field.name for field in fields(method(name).options)}
-    assert options.keys() == known - {"memory_per_class", "precision"}  # float32 was added after runs were recorded
+    assert options.keys() == known - {"memory_per_class"}
     assert all(str(options[option]) == text for option, text in given.items())
     assert options["augment" if given is network else "threshold"] == 1  # as it is by itself
     assert result.config["memory_per_class"] == (4 if "memory_per_class" in known else None)
-    assert result.config.keys() == {field.name for field in fields(RunConfig)} - {"stream"} | {"data"}  # its own
+    assert result.config.keys() == {field.name for field in fields(RunConfig)} | {"data"}
     assert (result.config["device"], result.config["data"]) == ("cpu", little.fingerprint)
 
 

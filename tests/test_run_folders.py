@@ -1,6 +1,5 @@
 """One configuration has one folder, however it is written and whichever command runs it."""
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -114,13 +113,12 @@ def test_every_field_that_can_change_a_number_is_in_the_name() -> None:
     assert len(found) == 2 * len(configs)
 
 
-def test_names_are_those_that_sweeps_have_always_used() -> None:
-    """Runs from before there were other streams do not record the stream."""
-    assert list(plan([RunConfig(method="iid")], "cpu")) == ["iid-digits-s1-m20-seed0-3b4acfa3"]
+def test_a_name_shows_a_stream_that_is_not_the_usual_one() -> None:
+    assert RunConfig(method="iid").folder_name().startswith("iid-digits-s1-m20-seed0-")
+    assert RunConfig(method="er", stream="iid").folder_name().startswith("er-digits-iid-s1-m20-seed0-")
     config = RunConfig(method="er", stream="blurry")
     assert config.folder_name().startswith("er-digits-blurry-s1-m20-seed0-")
     assert config.resolved("cpu", "0")["stream"] == "blurry:imbalance=1.0,share=0.1"
-    assert "stream" not in RunConfig(method="er", stream="class-incremental").resolved("cpu", "0")
 
 
 def results(folder: Path) -> dict[Path, int]:
@@ -167,31 +165,19 @@ def test_run_finds_what_a_sweep_has_done(onebyone: Call) -> None:
     assert results(Path("runs")) == first
 
 
-def test_run_finds_a_folder_that_an_older_version_named(onebyone: Call) -> None:
-    onebyone("run", *SHORT)
-    (folder,) = results(Path("runs"))
-    old = folder.with_name("er-digits-s5-m20-seed0-01234567")
-    folder.rename(old)
-    code, said, err = onebyone("run", *SHORT)
+@pytest.mark.parametrize("text", ["method: 5", "[]", "{", "method: 2024-13-45", "\xff"])
+def test_run_passes_over_the_config_of_another_program(text: str, onebyone: Call) -> None:
+    """Where a sweep would have left the same run, and beside it."""
+    name = RunConfig(**GRID, device="cpu").folder_name()
+    for folder in (Path("runs/other") / name, Path("runs") / f"{name[:-8]}01234567"):
+        folder.mkdir(parents=True)
+        (folder / "config.yaml").write_text(text, encoding="latin-1")
+    code, said, err = onebyone("run", *SHORT, "--device", "cpu")
     assert (code, err) == (0, "")
-    assert str(old / "result.json") in said
-    assert list(results(Path("runs"))) == [old]
-    (old / "config.yaml").write_text("{")  # a damaged one is not recognised
-    assert onebyone("run", *SHORT)[0] == 0
-    assert set(results(Path("runs"))) == {old, folder}
-
-
-def test_run_finds_a_folder_in_which_an_older_version_wrote_a_relative_path(onebyone: Call, own_method: str) -> None:
-    words = ("run", "--method", own_method, "--classes-per-task", 5, "--batch-size", 100)
-    onebyone(*words)
-    (folder,) = results(Path("runs"))
-    for file in (folder / "config.yaml", folder / "result.json"):
-        file.write_text(file.read_text().replace(own_method, os.path.relpath(own_method)))
-    old = folder.with_name("means-digits-s5-m20-seed0-01234567")
-    folder.rename(old)
-    code, said, err = onebyone(*words)
-    assert (code, err) == (0, "")
-    assert str(old / "result.json") in said
+    assert f"runs/{name}/result.json" in said
+    Path(f"runs/{name}/config.yaml").write_text(text, encoding="latin-1")
+    code, _, err = onebyone("run", *SHORT, "--device", "cpu")
+    assert (code, "holds a run of another configuration (its config.yaml is damaged)" in err) == (2, True)
 
 
 def test_run_refuses_a_folder_in_which_another_process_works(few: Dataset, tmp_path: Path) -> None:

@@ -10,11 +10,21 @@ from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from onebyone.errors import UsageError, unknown
+from onebyone.sources import code_hash
 
 E = TypeVar("E")
+
+
+class Origin(NamedTuple):
+    """The class or function that an entry was made from."""
+
+    file: str | None
+    module: str
+    name: str
+    code: str  # a hash of its source as it was when it was registered; empty for this package, and without a file
 
 
 class Registry(Generic[E]):
@@ -37,7 +47,7 @@ class Registry(Generic[E]):
         self.group = f"onebyone.{plural}"
         self.also = tuple(also)  # further names that an error message offers
         self.entries: dict[str, E] = {}
-        self.origins: dict[str, tuple[str | None, str, str]] = {}  # file, module and name of each source
+        self.origins: dict[str, Origin] = {}
         self.plugins_loaded = False
 
     def add(self, name: str, entry: E, source: Any) -> None:
@@ -51,10 +61,15 @@ class Registry(Generic[E]):
                 f"{name!r} cannot be the name of a {self.kind}; use letters, digits and . + - _ (it names folders)"
             )
         file = getattr(sys.modules.get(source.__module__), "__file__", None)
-        origin = file, source.__module__, source.__qualname__
-        if name in self.entries and self.origins[name][::2] != origin[::2]:  # a file may be imported under two names
-            _, module, taken = self.origins[name]
-            raise UsageError(f"a {self.kind} named {name!r} is there already ({module}.{taken}); choose another name")
+        ours = source.__module__.partition(".")[0] == "onebyone"
+        code = code_hash(Path(file)) if file and not ours and Path(file).is_file() else ""
+        origin = Origin(file, source.__module__, source.__qualname__, code)
+        if name in self.entries:
+            there = self.origins[name]
+            if (there.file, there.name) != (file, origin.name):  # a file may be imported under two names
+                raise UsageError(
+                    f"a {self.kind} named {name!r} is there already ({there.module}.{there.name}); choose another name"
+                )
         self.entries[name], self.origins[name] = entry, origin
 
     def get(self, name: str) -> E:
@@ -64,6 +79,10 @@ class Registry(Generic[E]):
         if name not in self.entries:
             raise unknown(self.kind, name, [*self.entries, *self.also])
         return self.entries[name]
+
+    def code(self, name: str) -> str:
+        """The hash of the source of an entry; empty if it is of this package, or if there is no such entry."""
+        return self.origins[name].code if name in self.entries else ""
 
     def find(self, text: str) -> E:
         """An entry by its name, or as ``SOURCE:NAME``, where SOURCE is imported first.

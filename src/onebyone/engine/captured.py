@@ -18,14 +18,15 @@ class Captured(Eager):
     """Replays ``observe`` on a CUDA stream of its own. A batch of another size than the recorded one runs eagerly.
 
     Recording takes a few steps, so the learner's state is saved before and restored after. Its random generators are
-    registered with the graph: a replay draws what the step would have drawn.
+    registered with the graph: a replay draws what the step would have drawn. An optimizer with momentum creates its
+    state in its first step, so that step runs eagerly, and the next one is recorded.
     """
 
     def __init__(self, learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> None:
         super().__init__(learner, x, y)
         self.index = torch.zeros(batch_size, dtype=torch.int64, device=x.device)
         self.stream = torch.cuda.Stream(x.device)
-        self.graph = torch.cuda.CUDAGraph()
+        self.graph: torch.cuda.CUDAGraph | None = None
         self.record()
 
     def record(self) -> None:
@@ -33,26 +34,34 @@ class Captured(Eager):
         for _ in range(WARM_UP):  # not on the stream, whose memory pool would keep what these steps allocate
             super().step(self.index)
         torch.cuda.current_stream(self.index.device).synchronize()
+        if self.learner.state_dict().keys() != before.keys():
+            self.learner.load_state_dict(before)
+            return
+        graph = torch.cuda.CUDAGraph()
         for generator in self.learner.generators:
-            self.graph.register_generator_state(generator)
+            graph.register_generator_state(generator)
         with torch.cuda.stream(self.stream):
             # Not by torch.cuda.graph, which first waits for all other runs of a pack.
-            self.graph.capture_begin(capture_error_mode="thread_local")
+            graph.capture_begin(capture_error_mode="thread_local")
             try:
                 super().step(self.index)
             finally:
-                self.graph.capture_end()
+                graph.capture_end()
+        self.graph = graph
         self.learner.load_state_dict(before)
         torch.cuda.current_stream(self.index.device).synchronize()
 
     def step(self, index: Tensor) -> None:
         with torch.cuda.stream(self.stream):
-            if len(index) == len(self.index):
+            if self.graph is not None and len(index) == len(self.index):
                 self.index.copy_(index)
                 self.graph.replay()
                 self.learner.drop_solution()  # no code of the learner ran that could have counted the writes
             else:
                 super().step(index)
+        if self.graph is None:
+            self.synchronize()
+            self.record()
 
     def synchronize(self) -> None:
         self.stream.synchronize()

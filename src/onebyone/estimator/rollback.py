@@ -50,7 +50,9 @@ def restored_on_error(learner: AnyLearner) -> Iterator[None]:
     except BaseException:
         for memory in memories:
             memory.undo()
-        learner.load_state_dict(learner.state_dict() | before)
+        begun = changeable(learner).keys() - before.keys()  # state of an optimizer that had taken no step
+        state = learner.state_dict() | before
+        learner.load_state_dict({name: tensor for name, tensor in state.items() if name not in begun})
         raise
     finally:
         for memory in memories:

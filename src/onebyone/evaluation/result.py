@@ -10,7 +10,7 @@ from typing import Any
 
 from onebyone.engine.cost import Cost
 from onebyone.errors import UsageError
-from onebyone.evaluation.metrics import Matrix, Metrics
+from onebyone.evaluation.metrics import Matrix, Metrics, metrics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ class Result(Metrics):
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Result:
-        """The result that :meth:`to_json` wrote.
+        """The result that :meth:`to_json` wrote, of this version or of an earlier one.
 
         Parameters
         ----------
@@ -90,6 +90,8 @@ class Result(Metrics):
             cost = Cost(**found.pop("cost"))
             config, seconds, environment = found.pop("config"), found.pop("seconds"), found.pop("environment", {})
             fields = {name: _tuples(value) for name, value in found.items()}
+            # A metric that was added after the run is computed now.
+            fields = vars(metrics(fields["accuracy_matrix"], fields["disjoint"])) | fields
             return cls(**fields, cost=cost, config=config, seconds=seconds, environment=environment)
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise UsageError(f"this is not a result of onebyone ({error}); delete it and run again") from None

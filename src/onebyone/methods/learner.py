@@ -10,9 +10,11 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.optim import Optimizer
 
 from onebyone.data import Spec
 from onebyone.errors import UsageError
+from onebyone.methods import optimizers
 from onebyone.nets import scaled
 from onebyone.options import Checked
 from onebyone.seeding import generator
@@ -100,6 +102,7 @@ class Learner(nn.Module, ABC, Generic[C]):
 
         Every tensor of its state is copied to the leading corner of this one's, which works for most methods.
         """
+        self.begin_optimizers_as(old)
         state = self.state_dict()
         for name, tensor in old.state_dict().items():
             state[name][tuple(slice(size) for size in tensor.shape)] = tensor
@@ -143,7 +146,9 @@ class Learner(nn.Module, ABC, Generic[C]):
         Every tensor with one entry per class gets the initial value at this slot, which works for most methods.
         """
         larger = replace(self.spec, num_classes=self.spec.num_classes + 1)
-        initial = type(self)(self.options, larger, self.seed, self.device).state_dict()
+        fresh = type(self)(self.options, larger, self.seed, self.device)
+        fresh.begin_optimizers_as(self)
+        initial = fresh.state_dict()
         for name, tensor in self.state_dict().items():
             per_class = [axis for axis, size in enumerate(tensor.shape) if size != initial[name].shape[axis]]
             if len(per_class) == 1:  # the axis of classes is the one that grows with their number
@@ -342,6 +347,51 @@ class Learner(nn.Module, ABC, Generic[C]):
     def one_hot(self, y: Tensor) -> Tensor:
         """[n, C] true at the class of each sample."""
         return y[:, None] == self.labels
+
+    # A module's state has no place for optimizers, which are plain attributes.
+
+    @property
+    def optimizers(self) -> dict[str, Optimizer]:
+        """The torch optimizers among its attributes, by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Optimizer)}
+
+    @property
+    def optimizer_prefixes(self) -> tuple[str, ...]:
+        """The beginnings of the names in ``state_dict()`` that appear only with the first step of an optimizer."""
+        parts = ((prefix, part) for prefix, part in self.named_modules() if isinstance(part, Learner))
+        return tuple(f"{prefix}.{name}.".lstrip(".") for prefix, part in parts for name in part.optimizers)
+
+    def begin_optimizers_as(self, other: Self) -> None:
+        """Give optimizers that have taken no step yet the state of those of ``other``, as zeros."""
+        for name, optimizer in self.optimizers.items():
+            optimizers.begin_as(optimizer, other.optimizers[name])
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        super()._save_to_state_dict(destination, prefix, keep_vars)
+        for name, optimizer in self.optimizers.items():
+            found = optimizers.state_of(optimizer)
+            destination.update({f"{prefix}{name}.{entry}": tensor for entry, tensor in found.items()})
+
+    def _load_from_state_dict(
+        self,
+        state_dict: dict[str, Any],
+        prefix: str,
+        local_metadata: dict[str, Any],
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        for name, optimizer in self.optimizers.items():
+            start = f"{prefix}{name}."
+            entries = [entry for entry in state_dict if entry.startswith(start)]
+            try:
+                optimizers.load(optimizer, {entry.removeprefix(start): state_dict.pop(entry) for entry in entries})
+            except (IndexError, RuntimeError, ValueError) as error:
+                error_msgs.append(f"the state of {prefix}{name} does not fit its parameters ({error})")
+        super()._load_from_state_dict(
+            state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
+        )
 
     def get_extra_state(self) -> Tensor:
         return self.generator.get_state()

@@ -18,7 +18,7 @@ O = TypeVar("O", bound=Options)  # noqa: E741
 
 
 class NetworkLearner(Learner[O]):
-    """A learner with a network, trained by plain SGD without momentum."""
+    """A learner with a network, trained by plain SGD without momentum, or by another ``optimizer`` that it sets."""
 
     def __init__(self, options: O, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
         super().__init__(options, spec, seed, device)
@@ -33,7 +33,9 @@ class NetworkLearner(Learner[O]):
             self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         trained = [parameter for parameter in self.parameters() if parameter.requires_grad]
         # torch refuses an optimizer without parameters, as with a frozen encoder and a method without weights.
-        self.optimizer = torch.optim.SGD(trained, options.learning_rate, foreach=True) if trained else None
+        self.optimizer: torch.optim.Optimizer | None = None
+        if trained:
+            self.optimizer = torch.optim.SGD(trained, options.learning_rate, foreach=True)
 
     @abstractmethod
     def build(self) -> None:
@@ -63,7 +65,7 @@ class NetworkLearner(Learner[O]):
         return x
 
     def descend(self, loss: Tensor) -> None:
-        """One step of SGD."""
+        """One step of the optimizer."""
         assert self.optimizer is not None, "all weights are frozen, so there is nothing to train"
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from onebyone.runs.config import bare_name
 from onebyone.runs.results import Value
 
 # Typed from the paper's source, which has no numbers for the curves of its figures.
@@ -99,15 +100,6 @@ class Part:
     def in_print(self) -> str:
         """The name of the table or figure that this one is to be compared with."""
         return self.name.removesuffix("-quick")
-
-
-def bare_name(method: str) -> str:
-    """The name that a method is registered under, without the file or module that registers it.
-
-    >>> bare_name("mine.py:means"), bare_name("er")
-    ('means', 'er')
-    """
-    return method.rpartition(":")[2]
 
 
 def rank(method: str) -> tuple[int, str]:

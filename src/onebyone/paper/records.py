@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result
-from onebyone.paper.printed import TITLES, Part, bare_name, rank
+from onebyone.paper.printed import TITLES, Part, rank
 from onebyone.runs import record_files
-from onebyone.runs.config import RunConfig, short_hash
+from onebyone.runs.config import RunConfig, bare_name, short_hash
 from onebyone.runs.files import sole_use
+from onebyone.runs.formats import configuration, own_stream
 from onebyone.runs.record_files import BOTH, as_recorded, environment, protocol, settings
 from onebyone.runs.results import Record, Results, Value, summarize
 
@@ -136,7 +137,7 @@ def from_results(results: Iterable[Result], parts: Iterable[Part], known: Record
     set_to: dict[CellKey, str] = {}
     compared = {*TITLES, *(bare_name(method) for part in parts for method in part.own)}
     for result in results:
-        config = {**result.config, "method": bare_name(result.config["method"])}
+        config = {**configuration(result.config), "method": bare_name(result.config["method"])}
         if config["method"] not in compared or not _as_in_the_paper(config):
             continue
         row = as_recorded(replace(Record.from_result(result), config=config))
@@ -194,7 +195,7 @@ def _as_in_the_paper(config: Mapping[str, Any]) -> bool:
         not config["held_out"]
         and config["class_order"] == "label"
         and config["batch_size"] == 10
-        and "stream" not in config  # it names only a stream that is not the method's own
+        and config["stream"] == own_stream(config["method"])
         and not any(config["options"].get(name) for name in ("budget", "memory_samples"))
     )
 

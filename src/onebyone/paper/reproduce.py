@@ -11,11 +11,11 @@ from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
 from onebyone.methods import Options, find
 from onebyone.paper import records
-from onebyone.paper.printed import FURTHER, PARTS, Part, bare_name, quick
+from onebyone.paper.printed import FURTHER, PARTS, Part, quick
 from onebyone.paper.records import Records
-from onebyone.runs.config import RunConfig
+from onebyone.runs.config import RunConfig, bare_name
 from onebyone.runs.executors import Executor, Failed
-from onebyone.runs.record_files import OLD_NAMES, PROTOCOLS
+from onebyone.runs.record_files import PROTOCOLS
 from onebyone.runs.results import Record, finished_runs
 from onebyone.runs.sweep import SweepListener, sweep
 from onebyone.runs.winners import Winner, winner
@@ -48,7 +48,6 @@ def protocols_of(name: str, parts: Sequence[Part] = PARTS) -> tuple[str, ...]:
     >>> protocols_of("both"), protocols_of("both", parts_of("beyond"))
     (('separate', 'joint'), ('joint',))
     """
-    name = OLD_NAMES.get(name, name)
     if name not in (*PROTOCOLS, "both"):
         raise unknown("protocol", name, (*PROTOCOLS, "both"))
     asked = PROTOCOLS if name == "both" else (name,)
@@ -100,10 +99,11 @@ def configs(
 def _options(
     name: str, dataset: str, classes_per_task: int, protocol: str, winners: Sequence[Winner]
 ) -> dict[str, Any]:
+    known = {item.name for item in fields(find(name).options)}  # first: this imports the file of a user's method
     tuned = winner(bare_name(name), dataset, classes_per_task, winners)
     if (precision := tuned.get("precision", Options.precision)) != Options.precision:
         raise UsageError(f"the winner of {name} has precision {precision}; the paper's tables need {Options.precision}")
-    if any(item.name == "passes" for item in fields(find(name).options)):
+    if "passes" in known:
         return tuned | {"passes": protocol}
     return tuned  # without a memory, both protocols are the same run
 

@@ -18,7 +18,8 @@ from onebyone.paper.comparison import Cell, PaperTable
 from onebyone.paper.figures import Drawing
 from onebyone.paper.printed import Part
 from onebyone.paper.records import CellKey, Records
-from onebyone.runs.record_files import OLD_NAMES, default_options, settings
+from onebyone.runs.formats import default_options
+from onebyone.runs.record_files import settings
 
 Checked = tuple[Claim, Finding, dict[str, Finding]]  # a claim, in the paper's numbers and in ours, by protocol
 FIGURES = ("anytime", "tradeoff", "bytes", "flops", "classes")
@@ -207,8 +208,6 @@ def read_tried(path: Path) -> list[dict[str, Any]]:
     for entry in entries or []:
         if not isinstance(entry, dict) or "tried" not in entry or not entry.keys() <= known:
             raise UsageError(f"{path}: {entry!r} must have a sentence, tried, and else only {', '.join(sorted(known))}")
-        if "protocol" in entry:
-            entry["protocol"] = [OLD_NAMES.get(name, name) for name in _list(entry["protocol"])]
     return entries or []
 
 

@@ -9,11 +9,16 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from onebyone.data.registry import DATASETS
 from onebyone.engine import choose_device
 from onebyone.errors import UsageError
-from onebyone.methods import BudgetOptions, Options, ReplayOptions, find
+from onebyone.methods import BudgetOptions, ReplayOptions, find
+from onebyone.methods.registry import METHODS
+from onebyone.nets.encoder import ENCODERS
 from onebyone.options import Checked, option, parse
+from onebyone.registry import Registry
 from onebyone.streams import Order, in_full
+from onebyone.streams.registry import STREAMS
 
 AUTO = "auto"
 
@@ -109,21 +114,20 @@ class RunConfig(Checked):
         """
         options = asdict(self.method_options())
         memory_per_class = options.pop("memory_per_class", RunConfig.memory_per_class)  # unused without a memory
-        default_stream = replace(self, stream=AUTO).full_stream()
         return replace(
             self,
             method=absolute(self.method),
             memory_per_class=memory_per_class,
             device=device,
-            stream=AUTO if self.full_stream() == default_stream else self.full_stream(),
+            stream=self.full_stream(),
             options=options,
         )
 
     def resolved(self, device: str, data: str) -> dict[str, Any]:
         """The configuration as it is recorded.
 
-        The default stream of the method is left out, because runs from before there were other streams lack it. So is
-        the default precision.
+        If the method, the data set, the stream or the encoder is not of this package, ``code`` is a hash of their
+        source code.
 
         Parameters
         ----------
@@ -138,12 +142,32 @@ class RunConfig(Checked):
             Every option with its value, the device type and the data.
         """
         found = asdict(self.in_full(device)) | {"data": data}
-        found["options"] = recorded(found["options"])
-        if found["stream"] == AUTO:
-            del found["stream"]
         if not issubclass(find(self.method).options, ReplayOptions | BudgetOptions):
             found["memory_per_class"] = None
+        if code := self.code():
+            found["code"] = code
         return found
+
+    def code(self) -> str:
+        """The source code that is not of this package, as it was when this process imported it.
+
+        Returns
+        -------
+        str
+            A hash. It is empty if all of the code is of this package, or has no file.
+
+        >>> RunConfig(method="er").code()
+        ''
+        """
+        find(self.method)  # which imports it
+        names: dict[Registry[Any], str] = {
+            METHODS: bare_name(self.method),
+            DATASETS: self.dataset,
+            STREAMS: self.stream.partition(":")[0],
+            ENCODERS: str(self.options.get("encoder", "")),
+        }
+        codes = sorted({code for registry, name in names.items() if (code := registry.code(name))})
+        return codes[0] if len(codes) == 1 else short_hash({"code": codes}) if codes else ""
 
     def folder_name(self) -> str:
         """The name of the folder that commands and sweeps give to this run.
@@ -159,13 +183,13 @@ class RunConfig(Checked):
         return folder_name(self.resolved(choose_device(self.device).type, data=""))
 
 
-def recorded(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options as they are recorded: without the default precision, because runs from before there was another lack it.
+def bare_name(method: str) -> str:
+    """The name that a method is registered under, without the file or module that registers it.
 
-    >>> recorded({"augment": True, "precision": "float32"}), recorded({"precision": "bf16"})
-    ({'augment': True}, {'precision': 'bf16'})
+    >>> bare_name("mine.py:means"), bare_name("er")
+    ('means', 'er')
     """
-    return {name: value for name, value in options.items() if (name, value) != ("precision", Options.precision)}
+    return method.rpartition(":")[2]
 
 
 def absolute(method: str) -> str:
@@ -186,12 +210,18 @@ def folder_name(resolved: Mapping[str, Any]) -> str:
     The data are not part of the name: a folder that holds a run on other data is refused when it is opened.
     """
     named = {name: value for name, value in resolved.items() if name != "data"}
-    if named["memory_per_class"] is None:
-        named["memory_per_class"] = RunConfig.memory_per_class
-    method = named["method"].rpartition(":")[2]  # without the file that registers it
-    stream = f"-{named['stream'].partition(':')[0]}" if "stream" in named else ""
-    readable = f"{method}-{named['dataset']}{stream}-s{named['classes_per_task']}-m{named['memory_per_class']}"
-    return f"{readable}-seed{named['seed']}-{short_hash(named)}"
+    return f"{readable_name(resolved)}-{short_hash(named)}"
+
+
+def readable_name(resolved: Mapping[str, Any]) -> str:
+    """The main fields of a resolved configuration, as folder names begin."""
+    method, stream = bare_name(resolved["method"]), resolved["stream"].partition(":")[0]
+    other_stream = "" if stream in (method, "class-incremental") else f"-{stream}"
+    memory = resolved["memory_per_class"]
+    if memory is None:
+        memory = RunConfig.memory_per_class
+    sizes = f"s{resolved['classes_per_task']}-m{memory}-seed{resolved['seed']}"
+    return f"{method}-{resolved['dataset']}{other_stream}-{sizes}"
 
 
 def short_hash(config: Mapping[str, Any]) -> str:

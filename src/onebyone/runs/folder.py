@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from onebyone.runs.config import absolute, folder_name
+from onebyone.runs.config import folder_name, readable_name
+from onebyone.runs.formats import configuration
 
 CONFIG = "config.yaml"
 
@@ -14,23 +15,22 @@ CONFIG = "config.yaml"
 def find_folder(parent: Path, resolved: Mapping[str, Any]) -> Path:
     """The folder under ``parent`` that holds the run of this resolved configuration, or the one to create for it.
 
-    A folder is recognised by its ``config.yaml``. This includes folders of sweeps, which are one level further down,
-    and folders that version 0.1.0 of ``onebyone run`` gave other names.
+    A folder is recognised by its ``config.yaml``, because a version that adds an option to the method changes names.
+    This includes folders of sweeps, which are one level further down.
     """
     named = parent / folder_name(resolved)
     if named.exists():
         return named
-    pattern = f"{resolved['method'].rpartition(':')[2]}-{resolved['dataset']}-*seed{resolved['seed']}-*/{CONFIG}"
-    paths = [*parent.glob(pattern), *parent.glob(f"*/{pattern}")]
-    return next((path.parent for path in sorted(paths) if _recorded(path) == resolved), named)
+    pattern = f"{readable_name(resolved)}-*/{CONFIG}"
+    paths = sorted([*parent.glob(pattern), *parent.glob(f"*/{pattern}")])
+    return next((path.parent for path in paths if read_config(path) == resolved), named)
 
 
-def _recorded(path: Path) -> dict[str, Any]:
-    """The configuration in a file; empty if the file is damaged, which is reported when its folder is opened."""
+def read_config(path: Path) -> dict[str, Any] | None:
+    """The configuration in a file; None if it is damaged, or the file of another program."""
     import yaml
 
     try:
-        found = yaml.safe_load(path.read_bytes())
-        return found | {"method": absolute(found["method"])}  # type: ignore[no-any-return]
-    except (yaml.YAMLError, TypeError, KeyError):
-        return {}
+        return configuration(yaml.safe_load(path.read_bytes()))
+    except (yaml.YAMLError, OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None

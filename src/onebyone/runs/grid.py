@@ -78,7 +78,8 @@ def plan(configs: Iterable[RunConfig], device: str) -> dict[str, RunConfig]:
     """
     runs = {}
     for config in configs:
+        name = folder_name(config.resolved(device, data=""))  # imports the method's file, which may register data sets
         if config.dataset not in datasets():
             raise unknown("data set", config.dataset, datasets())
-        runs[folder_name(config.resolved(device, data=""))] = config.in_full(device)
+        runs[name] = config.in_full(device)
     return runs

@@ -7,7 +7,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from onebyone.data import Dataset, load
 from onebyone.data.augmentation import CropFlip
 from onebyone.data.download import Progress
 from onebyone.engine.pack import NotNow, Steps
+from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.methods import load as load_methods
 from onebyone.runs.config import RunConfig
@@ -60,6 +61,7 @@ class Setup:
     checkpoint_every: int | None
     sources: frozenset[str] = frozenset()  # modules and files that register the methods
     strict: bool = False  # whether files of an image folder that cannot be read are refused
+    codes: Mapping[str, str] = field(default_factory=dict)  # by run: the hash of its code that its folder is named by
 
     data: Mapping[tuple[str, bool], Arrays] | None = None  # where they are sent to the workers
 
@@ -111,6 +113,8 @@ class Setup:
             raise Interrupted("stopped before the first step")
         folder = self.out / name
         try:
+            if config.code() != self.codes.get(name, config.code()):  # this process imported it later
+                raise UsageError(f"the code of {config.method} was changed after the sweep was started; start it again")
             data = load_data(config.dataset, config.held_out)
             config = replace(config, device=self.device)
             return (yield from steps_in_folder(config, data, folder, self.checkpoint_every, listener, stopped))

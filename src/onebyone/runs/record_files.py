@@ -9,21 +9,19 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from onebyone.errors import UsageError
 from onebyone.files import atomic_write
-from onebyone.methods import methods
-from onebyone.runs.config import recorded, short_hash
+from onebyone.runs.config import bare_name, short_hash
+from onebyone.runs.formats import configuration
 from onebyone.runs.results import Record
 
 SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
 DIGITS = 5  # of an accuracy: more than any test set can resolve
 PROTOCOLS = ("separate", "joint")  # how incoming and replayed samples pass the network
-OLD_NAMES = {"paper": "separate"}  # of protocols, in commands and files of version 0.1.0
 BOTH = "both"  # the protocol of a run without replayed samples
 COLUMNS = (
     "protocol",
@@ -50,22 +48,21 @@ def protocol(config: Mapping[str, Any]) -> str:
     return passes if passes in PROTOCOLS else BOTH
 
 
-def default_options(method: str) -> dict[str, Any]:
-    """The defaults of a method; none of a method that is on record but not registered now."""
-    entry = methods().get(method)
-    return asdict(entry.options()) if entry else {}
-
-
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a run, except for what its row and its environment say.
 
-    ``prequential`` is left out as well: it does not change what is learned. An option that was added to the method
-    after the run has its default, with which the method does what it did before.
+    ``prequential`` is left out as well: it does not change what is learned.
     """
-    options = default_options(config["method"]) | dict(config["options"])
-    options.pop("memory_per_class", None)
     left_out = ("seed", "memory_per_class", "device", "data", "prequential")
-    return {name: value for name, value in config.items() if name not in left_out} | {"options": recorded(options)}
+    return {name: value for name, value in configuration(config).items() if name not in left_out}
+
+
+def identity(config: Mapping[str, Any]) -> str:
+    """A hash of what a run learns: equal for a run folder and for the row of a CSV file that holds the same run."""
+    if "code" in config:  # which tells methods of one name apart, and a CSV file does not have the path
+        config = {**config, "method": bare_name(config["method"])}
+    found = {name: config.get(name) for name in ("seed", "memory_per_class", "device", "data")}
+    return short_hash(settings(config) | found)
 
 
 def environment(record: Record) -> dict[str, str]:
@@ -173,14 +170,12 @@ def _record(row: Mapping[str, str], known: Entries, environments: Entries) -> Re
         "cost.memory_bytes": int(row["memory_bytes"]),
         "cost.flops": float(row["flops"]),
     }
-    entry = methods().get(row["method"])
     return Record(
         config=config,
         metrics=metrics,
         anytime=curve,
         class_accuracy=tuple(map(_number, row["class_accuracy"].split())),
         environment=made,
-        own_stream="iid" if entry and entry.learner.stream == "iid" else "class-incremental",
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from onebyone.engine import Cost
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Metrics, Result
-from onebyone.runs.config import short_hash
+from onebyone.runs.formats import configuration
 from onebyone.runs.run import RESULT
 
 if TYPE_CHECKING:
@@ -89,7 +89,6 @@ class Record:
     anytime: tuple[float, ...]  # accuracy over the classes seen so far, after each task
     class_accuracy: tuple[float | None, ...]  # at the end of the stream
     environment: Mapping[str, str]  # name of the device, and versions
-    own_stream: str = "class-incremental"  # the stream of the run if the configuration does not name one
 
     @classmethod
     def from_result(cls, result: Result) -> Record:
@@ -106,13 +105,13 @@ class Record:
             A record with all metrics.
         """
         metrics = {name: _number(result, name) for name in METRICS}
-        stream = "class-incremental" if result.disjoint else "iid"
-        return cls(result.config, metrics, result.anytime, result.class_accuracy, result.environment, stream)
+        config = configuration(result.config)
+        return cls(config, metrics, result.anytime, result.class_accuracy, result.environment)
 
     @cached_property
     def fields(self) -> dict[str, Any]:
         """The fields of the configuration and the options of the method in one mapping."""
-        config = {"stream": self.own_stream} | dict(self.config)
+        config = dict(self.config)
         options: dict[str, Any] = config.pop("options")
         return {name: tuple(v) if isinstance(v, list) else v for name, v in (config | options).items()}
 
@@ -297,7 +296,9 @@ def read_results(path: str | Path) -> Results:
         return Results(tuple(record_files.read([path])))
     recorded = record_files.read(file for file in sorted(path.glob("*.csv")) if record_files.is_record(file))
     finished = Results.from_runs(finished_runs(path))
-    found = {short_hash(row.config): row for row in (*recorded, *finished)}  # a run folder has more numbers
+    # Of equal runs the last one counts: a run folder has more numbers, most with a prequential accuracy.
+    rows = (*recorded, *sorted(finished, key=lambda row: bool(row.config.get("prequential"))))
+    found = {record_files.identity(row.config): row for row in rows}
     if not found:
         raise UsageError(
             f"there is no readable {RESULT} below {path}, and no CSV file of results; give a folder of runs"

@@ -25,9 +25,10 @@ from onebyone.files import atomic_write
 from onebyone.methods import find
 from onebyone.runs import checkpoint
 from onebyone.runs.checkpoint import Progress
-from onebyone.runs.config import RunConfig, absolute
+from onebyone.runs.config import RunConfig
 from onebyone.runs.files import forget_error, sole_use
-from onebyone.runs.folder import CONFIG
+from onebyone.runs.folder import CONFIG, read_config
+from onebyone.runs.formats import configuration
 from onebyone.runs.listener import Listener
 
 CHECKPOINT = "checkpoint.safetensors"
@@ -87,12 +88,9 @@ class Run:
         path = out / CONFIG
         differences = ""
         if path.exists():
-            try:
-                differences = _differences(yaml.safe_load(path.read_bytes()), self.config)
-            except yaml.YAMLError:
-                differences = "its config.yaml is damaged"
+            differences = _differences(read_config(path), self.config)
         if not differences and (out / RESULT).exists():  # also if config.yaml was lost
-            differences = _differences(Result.read(out / RESULT).config, self.config)
+            differences = _differences(configuration(Result.read(out / RESULT).config), self.config)
         if differences:
             raise UsageError(f"{out} holds a run of another configuration ({differences}); choose another folder")
         if not path.exists():
@@ -321,11 +319,11 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _differences(old: Any, new: dict[str, Any]) -> str:
+def _differences(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
     """The differences of two recorded configurations in words; empty if there are none."""
-    if not isinstance(old, dict) or not isinstance(old.get("options"), dict):
+    if old is None:
         return "its config.yaml is damaged"
-    flat_old, flat_new = ({**c, "method": absolute(str(c.get("method"))), **c["options"]} for c in (old, new))
+    flat_old, flat_new = ({**c, **c["options"]} for c in (old, new))
     names = [n for n in {**flat_old, **flat_new} if n != "options" and flat_old.get(n) != flat_new.get(n)]
     return ", ".join(f"{name} there is {flat_old.get(name)}, here {flat_new.get(name)}" for name in names)
 

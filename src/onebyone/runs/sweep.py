@@ -17,6 +17,7 @@ from onebyone.runs.config import RunConfig
 from onebyone.runs.executors import Assignment, Executor, Failed, Status, executor_named
 from onebyone.runs.files import forget_error
 from onebyone.runs.folder import CONFIG
+from onebyone.runs.formats import configuration
 from onebyone.runs.grid import plan
 from onebyone.runs.job import LoadData, Setup
 from onebyone.runs.run import CURVE, RESULT, Interrupted, at_least_one, remove_leftovers, stop_signal
@@ -150,7 +151,8 @@ def _setup(
     if not executor.shares_paths:
         out, data_path = out.absolute(), data_path.absolute() if data_path is not None else None
     sources = frozenset(find(config.method).learner.__module__ for config in runs.values())
-    return Setup(out, data_path, device, checkpoint_every, sources, strict)
+    codes = {name: config.code() for name, config in runs.items()}
+    return Setup(out, data_path, device, checkpoint_every, sources, strict, codes)
 
 
 def _finished_runs(runs: Mapping[str, RunConfig], out: Path, load_data: LoadData) -> dict[str, Result]:
@@ -177,7 +179,7 @@ def _finished(out: Path, name: str, recorded: Mapping[str, Any]) -> Result | Non
             result = Result.read(folder / RESULT)
         except (OSError, UsageError):
             continue
-        if result.config == recorded:
+        if configuration(result.config) == recorded:
             if folder == other:
                 for file in (CONFIG, CURVE, RESULT):
                     with atomic_write(own / file) as path:

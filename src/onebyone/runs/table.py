@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from onebyone.errors import UsageError, unknown
@@ -143,13 +144,20 @@ class Summary:
     column_keys: list[Key]
     cells: dict[tuple[Key, Key], list[float | None]]  # a number per run; no runs, no cell
     mixed: tuple[str, ...]  # fields other than the seed that differ between the runs of a cell
+    edited: tuple[str, ...] = ()  # methods whose runs come from different source code, which the table does not show
 
     @property
     def warning(self) -> str:
-        """What was averaged besides seeds, in a sentence; empty if nothing was."""
-        if not self.mixed:
-            return ""
-        return f"averaged over runs that differ in {', '.join(self.mixed)}; name these in rows or columns"
+        """What was averaged besides seeds, and what was compared besides fields; empty if nothing was."""
+        sentences = []
+        if self.mixed:
+            sentences.append(
+                f"averaged over runs that differ in {', '.join(self.mixed)}; name these in rows or columns"
+            )
+        if self.edited:
+            names = ", ".join(self.edited)
+            sentences.append(f"the runs of {names} come from different source code; name code in rows or columns")
+        return "; ".join(sentences)
 
     @property
     def counts(self) -> list[int]:
@@ -171,7 +179,7 @@ class Summary:
             fields = dict(zip((*self.rows, *self.columns), (*row, *column), strict=True))
             found = {"mean": value.mean, "std": value.std} if value else {"mean": None, "std": None}
             cells.append(fields | found | {"n": len(numbers)})
-        return {"metric": self.metric, "cells": cells, "averaged_over": list(self.mixed)}
+        return {"metric": self.metric, "cells": cells, "averaged_over": list(self.mixed), "edited": list(self.edited)}
 
     def text(self, row: Key, column: Key) -> str:
         """A cell as text."""
@@ -244,15 +252,21 @@ def tabulate(results: Results, rows: Sequence[str], columns: Sequence[str] = (),
             raise unknown("field", name, results.names)
     if metric not in METRICS:
         raise unknown("metric", metric, METRICS)
+    shown = _short_names({str(record.fields["method"]) for record in results})
     groups: dict[tuple[Key, Key], list[Record]] = {}
+    codes: dict[str, set[str | None]] = {}
     for record in results:
-        row, column = (tuple(record.fields.get(name) for name in names) for names in (rows, columns))
+        method = shown[str(record.fields["method"])]
+        fields = record.fields | {"method": method}
+        row, column = (tuple(fields.get(name) for name in names) for names in (rows, columns))
         groups.setdefault((row, column), []).append(record)
+        codes.setdefault(method, set()).add(fields.get("code"))
+    edited = [method for method, found in codes.items() if len(found) > 1 and "code" not in (*rows, *columns)]
     # A field that only some runs of a cell have is an option of their method, and the method itself is named.
     mixed = {
         name
         for group in groups.values()
-        for name in set(results.names) - {"seed"}
+        for name in set(results.names) - {"seed", "code"}
         if len({record.fields[name] for record in group if name in record.fields}) > 1
     }
     return Summary(
@@ -263,7 +277,27 @@ def tabulate(results: Results, rows: Sequence[str], columns: Sequence[str] = (),
         column_keys=_ordered({column for _, column in groups}, columns),
         cells={key: [record.metrics.get(metric) for record in group] for key, group in groups.items()},
         mixed=tuple(sorted(mixed)),
+        edited=tuple(sorted(edited)),
     )
+
+
+def _short_names(methods: Collection[str]) -> dict[str, str]:
+    """Names for a table: without the file of a user's method, unless two files have a method of this name.
+
+    >>> _short_names(["er", "/a/mine.py:means"]), _short_names(["/a/mine.py:er", "/b/yours.py:er"])
+    ({'er': 'er', '/a/mine.py:means': 'means'}, {'/a/mine.py:er': 'mine.py:er', '/b/yours.py:er': 'yours.py:er'})
+    """
+
+    def names(method: str) -> tuple[str, str, str]:
+        file, _, name = method.rpartition(":")
+        return name, f"{Path(file).name}:{name}" if file else name, method
+
+    return {
+        method: next(
+            text for n, text in enumerate(names(method)) if all(names(o)[n] != text for o in methods if o != method)
+        )
+        for method in methods
+    }
 
 
 def _ordered(keys: Iterable[Key], names: Sequence[str]) -> list[Key]:

@@ -16,7 +16,7 @@ from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
 from onebyone.files import atomic_write
 from onebyone.methods import find
-from onebyone.runs.config import RunConfig, folder_name
+from onebyone.runs.config import RunConfig, bare_name, folder_name
 from onebyone.runs.executors import Executor, Failed, executor_named
 from onebyone.runs.grid import combinations, read_yaml
 from onebyone.runs.results import summarize
@@ -154,7 +154,7 @@ def tuning_rows(tried: Mapping[str, RunConfig], outcomes: Mapping[str, Result | 
         row = {column: resolved[column] for column in COLUMNS if column in resolved}
         row |= {column: value and round(value, 5) for column, value in numbers.items() if column in COLUMNS}
         setting = {option: resolved["options"][option] for option in config.options}
-        rows.append(row | {"method": row["method"].rpartition(":")[2], "options": setting})
+        rows.append(row | {"method": bare_name(row["method"]), "options": setting})
     return in_order(rows)
 
 

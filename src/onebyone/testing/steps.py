@@ -113,4 +113,6 @@ def require_same(first: State, second: State, problem: str, advice: str) -> None
 
 
 def _shapes(learner: AnyLearner) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(tensor.shape) for name, tensor in learner.state_dict().items()}
+    """Without the state of optimizers, which appears with their first step."""
+    found, later = learner.state_dict(), learner.optimizer_prefixes
+    return {name: tuple(tensor.shape) for name, tensor in found.items() if not name.startswith(later)}
