@@ -10,6 +10,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_wine
+from sklearn.metrics import roc_auc_score
 
 from classifiers import learner_of, state_of, vectors
 from onebyone import Dataset, OnlineClassifier, UsageError
@@ -266,3 +269,17 @@ def test_the_record_follows_the_classes() -> None:
     for _ in range(200):
         many = many.added(scores, torch.tensor([0, 2, 0]), torch.zeros(3))
     assert len(many.y) == len(many.scores) == SIZE
+
+
+def test_scores_of_different_samples_can_be_compared() -> None:
+    """As one class against the rest, by sklearn's calibration. The scores of LDA share an offset of each sample."""
+    x, y = load_wine(return_X_y=True)
+    clf = OnlineClassifier().fit(x, y)
+    scores = clf.decision_function(x)
+    assert all(roc_auc_score(y == label, scores[:, label]) > 0.99 for label in range(3))
+    np.testing.assert_array_equal(scores.argmax(1), clf.predict(x))
+    unlikely = clf.set_params(prior={0: 0.0}).decision_function(x)
+    assert (unlikely[:, 0] == -np.inf).all()
+    assert np.isfinite(unlikely[:, 1:]).all()
+    calibrated = CalibratedClassifierCV(OnlineClassifier(), cv=2).fit(x[::2], y[::2])
+    assert calibrated.score(x[1::2], y[1::2]) > 0.9

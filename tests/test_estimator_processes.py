@@ -31,9 +31,9 @@ def test_a_process_gets_a_classifier_as_an_argument(start: str) -> None:
         answers = context.SimpleQueue()
         process = context.Process(target=learn_and_answer, args=(clf, answers))
         process.start()
-        found = answers.get()
-        process.join()
+        process.join(60)
         assert process.exitcode == 0
+        found = answers.get()
     np.testing.assert_array_equal(clf.partial_fit(X, Y).decision_function(X), found)
 
 

@@ -135,7 +135,10 @@ class AnsweringClassifier(StatefulClassifier):
 
     @synchronized
     def decision_function(self, X: Any) -> Array:
-        """Compute the scores of each class.
+        """Compute the scores of each class, as the logarithm of their softmax.
+
+        What is common to the scores of all classes is not part of them. So the scores of different samples can be
+        compared, as calibration, one-vs-rest and ROC curves do.
 
         Parameters
         ----------
@@ -144,8 +147,8 @@ class AnsweringClassifier(StatefulClassifier):
 
         Returns
         -------
-        Scores [n, classes], in the order of ``classes_``. With two classes [n]: the score of the second minus the score
-        of the first. The score of a class that has no samples yet is minus infinity.
+        Scores [n, classes], in the order of ``classes_``, of which none is above 0. With two classes [n]: the score of
+        the second minus the score of the first. The score of a class that has no samples yet is minus infinity.
 
         Raises
         ------
@@ -154,8 +157,12 @@ class AnsweringClassifier(StatefulClassifier):
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        scores = self._decision(X).numpy()
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        scores = self._decision(X)
+        if scores.shape[1] == 2:
+            return (scores[:, 1] - scores[:, 0]).numpy()
+        # The offset that scores of a sample have in common differs more between samples than scores between classes.
+        # A maximum would make all predicted classes equal, and a mean would depend on classes that are far away.
+        return scores.double().log_softmax(1).to(scores).numpy()
 
     @synchronized
     def typicality(self, X: Any) -> Array:
