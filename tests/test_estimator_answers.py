@@ -159,11 +159,32 @@ def test_an_unknown_label_may_have_another_type() -> None:
 @pytest.mark.parametrize("unknown", [("not", "known"), np.int64(-1), False], ids=repr)
 def test_any_label_may_stand_for_unknown_samples(unknown: Any) -> None:
     for labels in ([int(label[-1]) for label in Y], [label[-1] == "0" for label in Y], [(label, 1) for label in Y]):
+        if unknown is False and isinstance(labels[0], bool):  # a known class
+            continue
         clf = OnlineClassifier("sums", unknown_rate=0.3).partial_fit(X, labels)
         answers = clf.predict(np.concatenate([X, X + 1000]), unknown=unknown).tolist()
         assert answers[300:] == [unknown] * 300
         known = [answer for answer in answers[:300] if answer != answers[-1]]
         assert {type(answer) for answer in known} == {type(labels[0])}
+
+
+@pytest.mark.parametrize(("labels", "known"), [(Y, "class 1"), ([label == "class 1" for label in Y], False)])
+def test_a_known_class_cannot_stand_for_unknown_samples(labels: list[Any], known: Any) -> None:
+    clf = OnlineClassifier("sums").partial_fit(X, labels)
+    with pytest.raises(UsageError, match=f"unknown is {known!r}, which is a known class; give a label that no class"):
+        clf.predict(X, unknown=known)
+
+
+def test_a_class_of_the_prior_that_was_never_learnt_is_named() -> None:
+    """Its label may be misspelt, or written as another type."""
+    clf = OnlineClassifier("sums", prior={"class 0": 0.5, "class_1": 0.25, "later": 0.25})
+    clf.partial_fit(X, Y, classes=["later"])
+    for ask in (clf.predict, clf.predict_proba, lambda x: clf.examine(x).labels):
+        with pytest.warns(
+            UserWarning, match="prior has 'class_1', 'later', of which no sample was learnt, .* 'class 1"
+        ):
+            ask(X[:3])
+    clf.rename({"class 1": "class_1"}).partial_fit(X[:3], ["later"] * 3).predict(X[:3])
 
 
 def test_the_report(network: OnlineClassifier, tmp_path: Path) -> None:

@@ -47,11 +47,11 @@ class AnsweringClassifier(StatefulClassifier):
         X
             Samples [n, ...], in any form that the class accepts.
         unknown
-            The label to return for samples that are unlike anything learnt. If None, every sample gets one of
-            ``classes_``. A sample is unknown if its ``typicality`` is below a threshold, which is chosen such that
-            about a share ``unknown_rate`` of the samples of known classes is below it. At least 20 samples must be
-            learnt first. If fewer than ``2 / unknown_rate`` samples are available to choose the threshold, it is set
-            lower, and only unknown samples that are far from all classes are found.
+            The label to return for samples that are unlike anything learnt, which must not be one of ``classes_``. If
+            None, every sample gets one of ``classes_``. A sample is unknown if its ``typicality`` is below a threshold,
+            which is chosen such that about a share ``unknown_rate`` of the samples of known classes is below it. At
+            least 20 samples must be learnt first. If fewer than ``2 / unknown_rate`` samples are available to choose
+            the threshold, it is set lower, and only unknown samples that are far from all classes are found.
 
         Returns
         -------
@@ -62,14 +62,17 @@ class AnsweringClassifier(StatefulClassifier):
         NotFittedError
             If nothing was learnt yet.
         UsageError
-            If ``X`` is invalid. It is a ValueError.
+            If ``X`` or ``unknown`` is invalid. It is a ValueError.
         """
         if unknown is None:
             best = self._decision(X).argmax(1).numpy()
             predicted: Array = self.classes_[best]
             return predicted
         found, state = self.examine(X), self._fitted()
-        labels: Array = as_array([*state.labels, plain(unknown)])
+        label = plain(unknown)
+        if label in state.labels and isinstance(label, bool) == isinstance(state.labels[0], bool):  # 0 equals False
+            raise UsageError(f"unknown is {label!r}, which is a known class; give a label that no class has")
+        labels: Array = as_array([*state.labels, label])
         return labels[np.where(found.unknown, len(state.labels), found.probabilities.argmax(1))]
 
     @synchronized

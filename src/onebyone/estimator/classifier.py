@@ -34,8 +34,8 @@ class OnlineClassifier(ChangingClassifier):
     used unchanged, so they must have the same scale in all calls. A pretrained encoder by name expects values from 0
     (black) to 1 (white).
 
-    Labels can have any hashable type, but all must have the same type. ``classes_`` holds the classes known so far,
-    sorted if they can be sorted.
+    Labels can have any hashable type except bytes, but all must have the same type. ``classes_`` holds the classes
+    known so far, sorted if they can be sorted.
 
     A call that raises an error changes nothing, in memory or on disk, and can be repeated. Invalid input raises a
     ValueError. Sparse samples, and samples that are not numbers, raise a TypeError, as in scikit-learn.

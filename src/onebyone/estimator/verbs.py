@@ -21,7 +21,7 @@ from onebyone.estimator.known_files import Taught, sample_keys
 from onebyone.estimator.labels import Label, as_labels
 from onebyone.estimator.locking import lock_of, synchronized
 from onebyone.estimator.priors import renamed_prior
-from onebyone.estimator.state import State
+from onebyone.estimator.state import State, known_labels
 from onebyone.methods import grown
 from onebyone.methods.learner import Learner
 from onebyone.methods.registry import AnyLearner
@@ -245,8 +245,7 @@ def copied(state: State) -> State:
 
 def slot_of(state: State, label: Label) -> int:
     if label not in state.slots:
-        known = ", ".join(repr(each) for each in state.labels[:10]) + ", ..." * (len(state.labels) > 10)
-        raise UsageError(f"{label!r} is not a known class; known are {known}")
+        raise UsageError(f"{label!r} is not a known class; known are {known_labels(state)}")
     return state.slots[label]
 
 
