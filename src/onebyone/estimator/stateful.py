@@ -128,7 +128,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         version = autosave.version_of(file)  # before reading, so that a file written meanwhile is not overwritten
         with learning():
-            state, parameters = persistence.read(file, cls._get_param_names(), encoder, device)
+            state, parameters = persistence.read(file, cls().get_params(deep=False), encoder, device)
         classifier = cls(**parameters)
         if path.is_dir():  # a single file never sets the folder to write to
             classifier._autosaver = Autosave(classifier, path, version)
