@@ -49,8 +49,8 @@ def write(folder: Path) -> dict[str, Any]:
     torch.manual_seed(0)
     network = OnlineClassifier("er", memory=9, encoder=module()).partial_fit(x, y)
     network.save(folder / "network")
-    with OnlineClassifier(memory="3KB", autosave=folder / "autosave").partial_fit(x, y):
-        pass
+    stream = OnlineClassifier(memory="3KB", autosave=folder / "autosave").partial_fit(x, y)
+    stream.close()
     pictures, labels = images()
     with closing(Service(folder / "server", size=8, gray=True, memory="8KB")) as service:
         service.submit(Operation("learn", labels, pictures)).result(60)
@@ -70,12 +70,9 @@ def write(folder: Path) -> dict[str, Any]:
     (folder / "copy").rename(folder / "server")
     for lock in folder.rglob(".lock"):
         lock.unlink()
-    for name, each in (("statistics", clf), ("network", network), ("autosave", clf)):
-        found[name] = {
-            "classes": each.classes_.tolist(),
-            "samples": each.n_samples_seen_ + 3 * (name == "autosave"),
-            "probabilities": each.predict_proba(x[:9]).astype(float).round(6).tolist() if name != "autosave" else [],
-        }
+    for name, each in (("statistics", clf), ("network", network), ("autosave", stream)):
+        answers = each.predict_proba(x[:9]).astype(float).round(6).tolist()
+        found[name] = {"classes": each.classes_.tolist(), "samples": each.n_samples_seen_, "probabilities": answers}
     return found
 
 
