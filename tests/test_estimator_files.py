@@ -187,3 +187,12 @@ def test_an_empty_path_is_refused_and_is_not_the_current_folder(
     with pytest.raises(UsageError, match="autosave is an empty text; give a folder"):
         OnlineClassifier("er", memory=5, autosave="").partial_fit(np.eye(2), ["a", "b"])
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("features", [20, 5000])
+def test_a_file_of_statistics_has_the_size_of_the_memory(features: int) -> None:
+    """Up to 2 KB of parameters, without the 5 KB of a random generator that is never used."""
+    x = np.random.default_rng(0).normal(size=(40, features))
+    clf = OnlineClassifier(memory="100KB").partial_fit(x, ["a", "b"] * 20)
+    assert clf.method_ == "patch-lda"
+    assert clf.nbytes < 102_500

@@ -65,7 +65,8 @@ class OnlineClassifier(ChangingClassifier):
         Number of samples to store, or a size such as ``"3MB"``. A size includes labels and everything else stored with
         a sample, and is converted to a number of samples in the first call. Methods that keep statistics use at most
         this size, or the bytes of this number of samples. With an encoder, these are the bytes of images in the size
-        that it reads. The weights of an encoder are not counted.
+        that it reads. The weights of an encoder are not counted. A saved file (``nbytes``) holds in addition about 2 KB
+        of parameters, the names of classes and features, and keys of the files learnt by ``onebyone learn``.
     encoder
         A pretrained network, a network to train, or ``"auto"`` (chosen by the shape and type of the samples).
         Pretrained: ``"lite0"`` (EfficientNet-Lite0, for photographs; needs the extra ``photos``), ``"timm:NAME"`` (a
