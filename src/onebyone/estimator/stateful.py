@@ -99,7 +99,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
         """Load a saved classifier. On the same device, it continues bit for bit as the saved one would have.
 
-        Loading runs no code from the file.
+        Loading runs no code from the file. Files of every earlier release from 0.3.0 on can be loaded.
 
         Parameters
         ----------
@@ -117,7 +117,8 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         UsageError
-            If the file does not exist, is damaged, or is not a saved classifier. It is a ValueError.
+            If the file does not exist, is damaged, is not a saved classifier, or was written by a newer version, which
+            is named. It is a ValueError.
         """
         path = given_path(path)
         file = path / autosave.FILE if path.is_dir() else path
