@@ -225,3 +225,8 @@ def test_refused_input_raises_a_value_error(x: Any, parameters: dict[str, Any], 
     with pytest.raises(ValueError, match=message):
         clf.partial_fit(x, ["a", "b"])
     assert not hasattr(clf, "classes_")
+
+
+def test_a_missing_label_in_classes_is_named() -> None:
+    with pytest.raises(UsageError, match=r"classes\[1\] is None, a missing label"):
+        OnlineClassifier().partial_fit(*GOOD, classes=["a", None])
