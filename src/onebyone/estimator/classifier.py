@@ -104,7 +104,8 @@ class OnlineClassifier(ChangingClassifier):
     prior
         How frequent the classes are among the samples to predict: ``"uniform"`` (equally frequent), ``"counts"`` (as
         frequent as among the learnt samples), or a dictionary ``{label: probability}``. Classes that the dictionary
-        does not contain share the remaining probability. ``prior`` may change between calls.
+        does not contain share the remaining probability. Predictions warn of classes in it of which no sample was
+        learnt. ``prior`` may change between calls.
     unknown_rate
         Share of the samples of known classes that ``predict(X, unknown=...)`` may call unknown, from 0 to less than 1.
         It may change between calls.
