@@ -10,6 +10,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_wine
+from sklearn.metrics import roc_auc_score
 
 from classifiers import learner_of, state_of, vectors
 from onebyone import Dataset, OnlineClassifier, UsageError
@@ -156,11 +159,32 @@ def test_an_unknown_label_may_have_another_type() -> None:
 @pytest.mark.parametrize("unknown", [("not", "known"), np.int64(-1), False], ids=repr)
 def test_any_label_may_stand_for_unknown_samples(unknown: Any) -> None:
     for labels in ([int(label[-1]) for label in Y], [label[-1] == "0" for label in Y], [(label, 1) for label in Y]):
+        if unknown is False and isinstance(labels[0], bool):  # a known class
+            continue
         clf = OnlineClassifier("sums", unknown_rate=0.3).partial_fit(X, labels)
         answers = clf.predict(np.concatenate([X, X + 1000]), unknown=unknown).tolist()
         assert answers[300:] == [unknown] * 300
         known = [answer for answer in answers[:300] if answer != answers[-1]]
         assert {type(answer) for answer in known} == {type(labels[0])}
+
+
+@pytest.mark.parametrize(("labels", "known"), [(Y, "class 1"), ([label == "class 1" for label in Y], False)])
+def test_a_known_class_cannot_stand_for_unknown_samples(labels: list[Any], known: Any) -> None:
+    clf = OnlineClassifier("sums").partial_fit(X, labels)
+    with pytest.raises(UsageError, match=f"unknown is {known!r}, which is a known class; give a label that no class"):
+        clf.predict(X, unknown=known)
+
+
+def test_a_class_of_the_prior_that_was_never_learnt_is_named() -> None:
+    """Its label may be misspelt, or written as another type."""
+    clf = OnlineClassifier("sums", prior={"class 0": 0.5, "class_1": 0.25, "later": 0.25})
+    clf.partial_fit(X, Y, classes=["later"])
+    for ask in (clf.predict, clf.predict_proba, lambda x: clf.examine(x).labels):
+        with pytest.warns(
+            UserWarning, match="prior has 'class_1', 'later', of which no sample was learnt, .* 'class 1"
+        ):
+            ask(X[:3])
+    clf.rename({"class 1": "class_1"}).partial_fit(X[:3], ["later"] * 3).predict(X[:3])
 
 
 def test_the_report(network: OnlineClassifier, tmp_path: Path) -> None:
@@ -266,3 +290,17 @@ def test_the_record_follows_the_classes() -> None:
     for _ in range(200):
         many = many.added(scores, torch.tensor([0, 2, 0]), torch.zeros(3))
     assert len(many.y) == len(many.scores) == SIZE
+
+
+def test_scores_of_different_samples_can_be_compared() -> None:
+    """As one class against the rest, by sklearn's calibration. The scores of LDA share an offset of each sample."""
+    x, y = load_wine(return_X_y=True)
+    clf = OnlineClassifier().fit(x, y)
+    scores = clf.decision_function(x)
+    assert all(roc_auc_score(y == label, scores[:, label]) > 0.99 for label in range(3))
+    np.testing.assert_array_equal(scores.argmax(1), clf.predict(x))
+    unlikely = clf.set_params(prior={0: 0.0}).decision_function(x)
+    assert (unlikely[:, 0] == -np.inf).all()
+    assert np.isfinite(unlikely[:, 1:]).all()
+    calibrated = CalibratedClassifierCV(OnlineClassifier(), cv=2).fit(x[::2], y[::2])
+    assert calibrated.score(x[1::2], y[1::2]) > 0.9

@@ -14,7 +14,8 @@ from safetensors import torch as safetensors
 from torch import Tensor, nn
 
 from classifiers import forged
-from onebyone import OnlineClassifier, UsageError
+from onebyone import OnlineClassifier, UsageError, __version__
+from onebyone.formats import Format
 from onebyone.methods import AUTO
 from onebyone.tensors import digest
 
@@ -153,8 +154,11 @@ def tensor(name: str, make: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (with_value("version", 6), "it has version 6, but this onebyone reads 5"),
-        (with_value("version", "5"), "it has version '5'"),
+        (with_value("version", 7), f"it has version 7 of its format, which onebyone {__version__} does not know; up"),
+        (with_value("version", 5), "it was written before release 0.3.0, and such files are not read"),
+        (with_value("version", "5"), "its version is '5', so it is damaged"),
+        (with_value("parameters.halflife", 9), "it has the parameter 'halflife', which onebyone"),
+        (with_value("options.momentum", 9), "it has the option 'momentum' of er, which onebyone"),
         (with_value("room", 10**12), "counts is torch.int64"),
         (with_value("room", 10**30), "whole number"),
         (with_value("options.memory_samples", 10**12), "memory.x is"),
@@ -207,7 +211,7 @@ def test_a_forged_file_is_refused(saved: bytes, change: Any, message: str, tmp_p
     [
         (with_value("method", "os.system"), "unknown method"),
         (with_value("method", AUTO), "unknown method"),
-        (with_value("method", "er"), "damaged"),
+        (with_value("method", "er"), "the option 'budget' of er"),
         (with_value("room", 10**12), "it must be at least"),
         (with_value("options.budget", 10**7), "is torch"),
         (with_value("options.budget", 10**12), "is torch"),
@@ -290,35 +294,36 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         OnlineClassifier.load(tmp_path)
 
 
-def version_one(description: Any, tensors: dict[str, Tensor]) -> None:
-    """Change a file to what was written before there were priors, free slots and records."""
-    description["version"] = 1
-    del description["slots"]
-    for name in ("prior", "unknown_rate", "validation_fraction"):
-        del description["parameters"][name]
-    for name in [name for name in tensors if name.startswith("record.")]:
-        del tensors[name]
+def test_the_version_that_opens_a_newer_file_is_named(saved: bytes, tmp_path: Path) -> None:
+    def change(description: Any, _: Any) -> None:
+        description |= {"version": 99, "written_by": "7.1"}
+
+    forged(saved, tmp_path / "file", change)
+    with pytest.raises(UsageError, match=r"onebyone 7.1 wrote it, with version 99 .* 'onebyone>=7.1'"):
+        OnlineClassifier.load(tmp_path / "file", encoder=nn.Linear(3, 4))
 
 
-def test_a_file_of_version_one_is_read(saved: bytes, tmp_path: Path) -> None:
-    forged(saved, tmp_path / "file", version_one)
+def test_a_parameter_that_a_file_does_not_have_has_its_default(saved: bytes, tmp_path: Path) -> None:
+    """It was written before there was this parameter."""
+
+    def change(description: Any, _: Any) -> None:
+        del description["parameters"]["unknown_rate"], description["options"]["learning_rate"]
+
+    forged(saved, tmp_path / "file", change)
     clf = OnlineClassifier.load(tmp_path / "file", encoder=nn.Linear(3, 4))
-    assert (clf.prior, clf.unknown_rate, clf.classes_.tolist()) == ("uniform", 0.05, ["a", "b"])
+    assert clf.unknown_rate == OnlineClassifier().unknown_rate
     assert clf.partial_fit(np.ones((3, 3)), ["b", "c", "a"]).n_samples_seen_ == 23
 
 
-def test_statistics_of_version_one_are_refused(statistics: bytes, tmp_path: Path) -> None:
-    forged(statistics, tmp_path / "file", version_one)
-    with pytest.raises(UsageError, match="an older onebyone wrote it, and stored patch-lda in another way"):
-        OnlineClassifier.load(tmp_path / "file")
+def test_formats_are_converted_one_version_at_a_time() -> None:
+    def first(found: Any, tensors: Any) -> None:
+        found["b"] = found.pop("a")
 
+    def second(found: Any, tensors: Any) -> None:
+        tensors["c"] = found["b"] + 1
 
-def test_statistics_of_version_two_are_refused_if_their_features_were_others(statistics: bytes, tmp_path: Path) -> None:
-    version_two = with_value("version", 2)
-    forged(statistics, tmp_path / "vectors", version_two)
-    assert OnlineClassifier.load(tmp_path / "vectors").predict(np.ones((1, 3))).shape == (1,)
-    images = np.random.default_rng(0).integers(256, size=(4, 8, 8, 3), dtype=np.uint8)
-    OnlineClassifier().partial_fit(images, list("abab")).save(tmp_path / "images")
-    forged((tmp_path / "images").read_bytes(), tmp_path / "images", version_two)
-    with pytest.raises(UsageError, match="an older onebyone wrote it, with other features in patch-lda"):
-        OnlineClassifier.load(tmp_path / "images")
+    found, tensors = {"version": 3, "a": 1}, dict[str, Any]()
+    Format(5, {3: first, 4: second}).update(found, tensors)
+    assert (found["b"], tensors) == (1, {"c": 2})
+    with pytest.raises(UsageError, match=r"before release 0.3.0"):
+        Format(5, {3: first, 4: second}).update({"version": 2})

@@ -1,6 +1,8 @@
 """An exported file gives the probabilities of the classifier, and holds nothing that they do not need."""
 
+import importlib.util
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ import onnxruntime
 import pytest
 import torch
 
+from classifiers import vectors
 from onebyone import Dataset, OnlineClassifier, UsageError
+from onebyone.estimator.export import REGISTRATION
 from onebyone.estimator.labels import from_json
 from tiers import mostly_slow
 
@@ -82,6 +86,21 @@ def test_exported_models_give_the_same_probabilities(
     if clf.method_ != "patch-lda":  # the memory stays at home; typicality needs a matrix as large as all statistics
         assert path.stat().st_size < clf.nbytes - 5000 * x[0].nbytes / 2
     assert clf.partial_fit(x, y).n_samples_seen_ == 120
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*:DeprecationWarning")
+def test_an_export_does_not_say_that_torchvision_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    find, heard = importlib.util.find_spec, list[logging.LogRecord]()
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *at: None if name == "torchvision" else find(name, *at)
+    )
+    logger = logging.getLogger(REGISTRATION)
+    monkeypatch.setattr(logger, "handle", heard.append)
+    clf = OnlineClassifier().partial_fit(*vectors(30))
+    clf.export(tmp_path / "model.onnx")
+    assert heard == []
+    assert logger.isEnabledFor(logging.WARNING)
 
 
 def test_another_suffix_is_refused(tmp_path: Path) -> None:

@@ -21,11 +21,9 @@ from onebyone.estimator.labels import as_labels, from_json, to_json
         ([2.0, 1.0, 0.0], "f"),
         ([("b", 1), ("a", 2)], "O"),
         ([("b", 1), (2, 2)], "O"),
-        ([b"two", b"one"], "O"),
         ([2**70, 1], "O"),
         (["a\0", "a"], "O"),
         ([frozenset("b"), frozenset("a"), frozenset("ab")], "O"),
-        ([None], "O"),
     ],
 )
 def test_labels_of_any_type(labels: list[Any], kind: str) -> None:
@@ -35,7 +33,7 @@ def test_labels_of_any_type(labels: list[Any], kind: str) -> None:
         clf.partial_fit(x, labels)
     assert clf.classes_.dtype.kind == kind
     try:
-        expected = sorted(labels) if not isinstance(labels[0], (frozenset, bytes)) else labels
+        expected = sorted(labels) if not isinstance(labels[0], frozenset) else labels
     except TypeError:
         expected = labels
     assert clf.classes_.tolist() == expected

@@ -1,6 +1,5 @@
 """How the parameters memory and encoder become a learner."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,6 @@ from torch import nn
 from classifiers import NETWORKS, vectors
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create
 from onebyone.engine.static import capture_problem
-from onebyone.estimator import persistence
 from onebyone.methods import NetworkLearner, ReplayLearner
 from onebyone.nets import Adapted
 from onebyone.nets.mlp import ScaledMLP
@@ -128,24 +126,6 @@ def test_a_name_of_timm_without_its_prefix_is_refused(digits: Dataset, timm: lis
             OnlineClassifier(encoder="tiny", freeze_encoder=frozen).partial_fit(digits.train_x[:9], digits.train_y[:9])
         OnlineClassifier(encoder="conv", freeze_encoder=frozen).partial_fit(digits.train_x[:9], digits.train_y[:9])
     assert timm == []
-
-
-@pytest.mark.parametrize("name", ["timm:tiny", "tiny"])
-def test_a_file_with_a_model_of_timm_without_its_preprocessing_is_refused(
-    name: str, digits: Dataset, timm: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Files were written so before, at first without the prefix."""
-    clf = OnlineClassifier("replay", encoder="timm:tiny").partial_fit(digits.train_x[:9], digits.train_y[:9])
-    describe = persistence.describe
-
-    def describe_as_before(*given: Any) -> str:
-        return describe(*given).replace("timm:tiny", name).replace('"encoder_hash": null, ', "")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(persistence, "describe", describe_as_before)
-        clf.save(tmp_path / "old")
-    with pytest.raises(UsageError, match="without the preprocessing they need; train a new classifier"):
-        OnlineClassifier.load(tmp_path / "old")
 
 
 def test_a_method_that_does_not_tell_the_bytes_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """What OnlineClassifier refuses, and that a refused call changes nothing."""
 
+from datetime import date
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ def samples_with(value: float) -> Any:
 
 
 BAD_BATCHES: dict[str, tuple[Any, Any, str]] = {
-    "NaN": (samples_with(np.nan), GOOD[1], "X contains NaN"),
-    "infinite": (samples_with(np.inf), GOOD[1], "infinity"),
-    "NaN in a tensor": (torch.tensor(samples_with(np.nan)), GOOD[1], "NaN"),
+    "NaN": (samples_with(np.nan), GOOD[1], "X has NaN in row 4, column 2; .*SimpleImputer"),
+    "infinite": (samples_with(np.inf), GOOD[1], "infinity, or .* in row 4, column 2; replace"),
+    "NaN in a tensor": (torch.tensor(samples_with(np.nan)), GOOD[1], "NaN in row 4, column 2;"),
+    "NaN in images": (np.full((6, 4, 4), np.nan), GOOD[1], "NaN in sample 0;"),
     "too large for float32": (GOOD[0].astype(np.float64) * 1e300, GOOD[1], "too large"),
     "more features": (np.zeros((6, 5)), GOOD[1], "X has 5 features, but OnlineClassifier is expecting 4"),
     "images after vectors": (np.zeros((6, 4, 4)), GOOD[1], "features|shape"),
@@ -49,7 +51,23 @@ BAD_BATCHES: dict[str, tuple[Any, Any, str]] = {
     "samples that are dates": (np.arange(24).astype("datetime64[D]").reshape(6, 4), GOOD[1], "X has dates"),
     "a column of dates": (pd.DataFrame({"a": np.arange(6), "b": pd.date_range("2020", periods=6)}), GOOD[1], "X has d"),
     "a dictionary": (dict(enumerate(GOOD[0])), GOOD[1], "X is a dict; give an array"),
-    "texts": ([["x", "y", "z", "w"]] * 6, GOOD[1], "could not convert"),
+    "texts": ([["x", "y", "z", "w"]] * 6, GOOD[1], "X has 'x' in row 0, column 0, and samples must be numbers; enc"),
+    "text in a column": (
+        pd.DataFrame({"size": range(6), "colour": ["1", "red"] * 3}),
+        GOOD[1],
+        r"X has 'red' in row 1, column 'colour', .* by sklearn.preprocessing.OneHotEncoder\(",
+    ),
+    "no value in a table": ([[1, 2, None, 4]] * 6, GOOD[1], "X has NaN in row 0, column 2;"),
+    "no value in a data frame": (
+        pd.DataFrame({"age": pd.array([1, 2, None] * 2, "Int64")}),
+        GOOD[1],
+        "X has NaN in row 2, column 'age'; replace",
+    ),
+    "no label": (GOOD[0], ["a", None] * 3, r"y\[1\] is None, a missing label; leave the sample out"),
+    "NaN as a label": (GOOD[0], np.array([1, 2, np.nan] * 2), r"y\[2\] is nan, a missing label"),
+    "NA as a label": (GOOD[0], pd.array(["a", "b", None] * 2, "string"), r"y\[2\] is <NA>, a missing label"),
+    "NaT as a label": (GOOD[0], [date(2020, 1, 1), pd.NaT] * 3, r"y\[1\] is NaT, a missing label"),
+    "bytes as labels": (GOOD[0], np.array([b"a", b"b"] * 3), r"y\[0\] is b'a'; give text instead of bytes"),
 }
 
 
@@ -207,3 +225,8 @@ def test_refused_input_raises_a_value_error(x: Any, parameters: dict[str, Any], 
     with pytest.raises(ValueError, match=message):
         clf.partial_fit(x, ["a", "b"])
     assert not hasattr(clf, "classes_")
+
+
+def test_a_missing_label_in_classes_is_named() -> None:
+    with pytest.raises(UsageError, match=r"classes\[1\] is None, a missing label"):
+        OnlineClassifier().partial_fit(*GOOD, classes=["a", None])

@@ -232,19 +232,6 @@ def test_damaged_files_are_refused(change: dict[str, Any], message: str, tmp_pat
         OnlineClassifier.load(tmp_path / "file")
 
 
-def test_a_classifier_of_an_earlier_version_learns_all_samples(tmp_path: Path) -> None:
-    OnlineClassifier("er").partial_fit(X[:10], Y[:10]).save(tmp_path / "file")
-
-    def earlier(description: Any, tensors: Any) -> None:
-        description["version"] = 4
-        del description["parameters"]["validation_fraction"]
-
-    forged((tmp_path / "file").read_bytes(), tmp_path / "file", earlier)
-    clf = OnlineClassifier.load(tmp_path / "file").partial_fit(X, Y)
-    assert clf.validation_fraction == 0
-    assert not len(held(clf))
-
-
 def test_images_are_held_back_in_the_layout_of_the_learner(digits: Dataset, tmp_path: Path) -> None:
     x, y = digits.train_x.numpy()[:, 0], digits.train_y.numpy()
     clf = OnlineClassifier("er", memory=2000).partial_fit(x, y)

@@ -18,7 +18,7 @@ ORDER = [
     ["data", "tensors"],
     ["streams", "memory", "nets"],
     ["methods"],
-    ["engine"],
+    ["engine", "formats"],
     ["evaluation", "estimator", "testing"],
     ["runs", "serve"],
     ["distributed", "paper"],

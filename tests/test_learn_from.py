@@ -13,6 +13,8 @@ from torch.utils.data import Dataset as TorchDataset
 
 from classifiers import X, Y, bits
 from onebyone import OnlineClassifier, UsageError, load
+from onebyone.river import RiverClassifier
+from summing import registered
 
 LABELS = torch.tensor([int(label[-1]) for label in Y])
 VECTORS = torch.from_numpy(X).float()
@@ -82,3 +84,15 @@ def test_batches_before_an_error_stay_learnt() -> None:
 def test_anything_else_is_one_sentence(given: Any, words: str) -> None:
     with pytest.raises(UsageError, match=words):
         OnlineClassifier().learn_from(given)
+
+
+def test_a_warning_points_at_the_line_that_learns() -> None:
+    x = np.array([[0.0, 1e9], [5.0, 1e9 + 1]])
+    with pytest.warns(UserWarning, match="subtract a fixed offset") as warned:
+        OnlineClassifier().learn_from([(x, ["a", "b"])])
+    with registered():
+        model = RiverClassifier(OnlineClassifier("sums", prior={"z": 0.5}))
+        model.learn_one({"a": 1}, "a")
+        with pytest.warns(UserWarning, match="prior has 'z'") as also:
+            model.predict_one({"a": 1})
+    assert [each.filename for each in (*warned, *also)] == [__file__, __file__]

@@ -5,6 +5,7 @@ from copy import deepcopy
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.linear_model import SGDClassifier
 from sklearn.naive_bayes import MultinomialNB
@@ -57,6 +58,48 @@ def test_features_that_are_missing_or_new_are_refused(sample: dict[Any, float]) 
         with pytest.raises(UsageError, match=r"expected those of the first sample, \['a', 'b'\]"):
             act(sample)
     assert all(np.array_equal(value, before[name]) for name, value in vars(model.model).items())
+
+
+def test_new_features_count_as_zero_until_they_are_learnt() -> None:
+    """As words do, of which the first sample has few."""
+    texts = [("buy cheap pills", "spam"), ("see you", "mail"), ("cheap pills now", "spam"), ("lunch at", "mail")]
+    words = ["buy", "cheap", "pills", "see", "you", "now", "lunch", "at"]  # in the order in which they came
+    model, expected = RiverClassifier(MultinomialNB(), classes=["mail", "spam"], features=8), MultinomialNB()
+    for text, label in texts:
+        model.learn_one(dict.fromkeys(text.split(), 1), label)
+        expected.partial_fit([[word in text.split() for word in words]], [label], classes=["mail", "spam"])
+    for text in ("cheap lunch", "pills never heard of", "", "see you at noon"):
+        asked = dict.fromkeys(text.split(), 1)
+        (probabilities,) = expected.predict_proba([[word in asked for word in words]])
+        assert list(model.predict_proba_one(asked).values()) == pytest.approx(probabilities)
+    with pytest.raises(UsageError, match="there are 9 features, and features=8 is the room for them; start again"):
+        model.learn_one({"noon": 1}, "mail")
+    assert len(model.columns) == 8
+    with pytest.raises(UsageError, match="features is 0; give the number of features"):
+        RiverClassifier(MultinomialNB(), features=0)
+
+
+def test_many_samples_are_learnt_as_one_by_one() -> None:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame(random.integers(0, 9, (40, 3)), columns=["a", "b", "c"], index=range(100, 140))
+    labels = pd.Series([("x", "y")[row % 2] for row in range(40)], frame.index)
+    weights = np.arange(40) % 3
+    model, single = (RiverClassifier(MultinomialNB(), classes=["x", "y"], features=5) for _ in range(2))
+    assert model.predict_many(frame).tolist() == [None] * 40
+    assert model.predict_proba_many(frame).shape == (40, 0)
+    model.learn_many(frame[["c", "a"]], labels, weights)
+    for row, label, weight in zip(frame[["c", "a"]].to_dict("records"), labels, weights.tolist(), strict=True):
+        single.learn_one(row, label, weight)
+    predicted, probabilities = model.predict_many(frame), model.predict_proba_many(frame)  # b was never learnt
+    assert predicted.index.equals(frame.index)
+    assert predicted.tolist() == [single.predict_one(row) for row in frame.to_dict("records")]
+    assert list(probabilities.columns) == ["x", "y"]
+    expected = [list(single.predict_proba_one(row).values()) for row in frame.to_dict("records")]
+    np.testing.assert_allclose(probabilities, expected)
+    with pytest.raises(UsageError, match="y is None in row 1, so the sample has no label"):
+        model.learn_many(frame[:2], ["x", None])
+    with pytest.raises(UsageError, match=r"the feature 'a' has values that are not numbers .* encode it first"):
+        model.learn_many(frame.assign(a="red"), labels)
 
 
 def test_a_first_sample_that_is_refused_does_not_fix_the_names() -> None:
@@ -117,6 +160,9 @@ def test_the_adapter_works_with_river(digits: Dataset) -> None:
     assert model.clone().predict_one(pairs[0][0]) is None
     pipeline = preprocessing.MinMaxScaler() | RiverClassifier(MultinomialNB(), classes=range(10))
     assert evaluate.progressive_val_score(pairs, pipeline, metrics.MacroF1()).get() > 0.3
+    named = [({"digit": f"is {label}", "noise": str(row % 7)}, label) for row, label in enumerate(y)]
+    encoded = preprocessing.OneHotEncoder() | RiverClassifier(MultinomialNB(), classes=range(10), features=20)
+    assert evaluate.progressive_val_score(named, encoded, metrics.Accuracy()).get() > 0.9
 
 
 def test_the_adapter_does_not_need_river() -> None:
@@ -130,7 +176,9 @@ def test_weights_and_unknown_samples(digits: Dataset) -> None:
         for number, (row, label) in enumerate(zip(x, y, strict=True)):
             model.learn_one(row, label, w=number % 3)
         expected.partial_fit(x, y, sample_weight=np.arange(100) % 3)
-        np.testing.assert_allclose(model.model.decision_function(x), expected.decision_function(x), rtol=1e-9)
+        np.testing.assert_allclose(
+            model.model.decision_function(x), expected.decision_function(x), rtol=1e-9, atol=1e-9
+        )
         assert model.model.n_samples_seen_ == 66
         assert model.predict_one(x[0]) in range(10)
         assert model.predict_one(x[0] + 1000) == -1

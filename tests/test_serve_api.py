@@ -217,6 +217,7 @@ def test_too_many_predictions_are_refused(vector_server: Client, monkeypatch: py
 def test_the_description_is_what_the_server_does(api: Client) -> None:
     found = json.loads(ask(api, "GET", "/openapi.json")[2])
     assert found["openapi"].startswith("3.1")
+    assert "repeated forgets them twice" in found["paths"]["/v1/forget"]["post"]["description"]
     for path, verbs in found["paths"].items():
         for verb, about in verbs.items():
             assert ask(api, verb.upper(), path)[0] not in (404, 405), path

@@ -15,6 +15,7 @@ from onebyone import OnlineClassifier, UsageError
 from onebyone.serve import stored
 from onebyone.serve.operations import Operation
 from onebyone.serve.service import Service
+from onebyone.serve.settings import settings_of
 from onebyone.serve.stored import stored_classifier
 from serving import SMALL, learn
 
@@ -69,3 +70,21 @@ def test_a_snapshot_that_is_replaced_meanwhile_is_read_again(tmp_path: Path, mon
     (tmp_path / "state" / "journal-2").write_bytes(b"damaged")
     with pytest.raises(UsageError, match="damaged at its beginning"):
         stored_classifier(tmp_path / "state")
+
+
+def test_settings_of_other_versions(tmp_path: Path) -> None:
+    """A newer server is named, one from before the first release is refused, and a missing setting has its default."""
+    given = settings_of(tmp_path, SMALL)
+    file = tmp_path / "settings.json"
+    found = json.loads(file.read_text())
+    for change, message in (
+        ({"version": 1}, "settings.json cannot be read: it was written before release 0.3.0"),
+        ({"version": 9, "written_by": "7.1"}, "onebyone 7.1 wrote it, with version 9 .* 'onebyone>=7.1'"),
+        ({"colour": "red"}, "it has the setting 'colour', which onebyone .* does not know"),
+    ):
+        file.write_text(json.dumps(found | change))
+        with pytest.raises(UsageError, match=message):
+            settings_of(tmp_path, {})
+    del found["samples"]
+    file.write_text(json.dumps(found))
+    assert settings_of(tmp_path, {}) == given

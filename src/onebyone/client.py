@@ -92,6 +92,9 @@ class Client:
     def forget(self, samples: Iterable[Any], labels: Sequence[str]) -> dict[str, Any]:
         """Forget samples that were learnt.
 
+        The server does not store samples, so it cannot check that these were learnt. A call that is repeated forgets
+        them twice: if a response was lost, compare the counts of :meth:`classes` first.
+
         Parameters
         ----------
         samples

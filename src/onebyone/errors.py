@@ -1,4 +1,4 @@
-"""The one exception for errors that a user can fix: bad options, bad data, a folder of another run.
+"""Errors and warnings for users. One exception is for all that they can fix: bad options, bad data, a wrong folder.
 
 Its message is one sentence that says what was wrong, what was expected and what to do; the command line
 prints it and exits with 2.
@@ -6,8 +6,13 @@ prints it and exits with 2.
 
 from __future__ import annotations
 
+import sys
+import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
+from pathlib import Path
+
+PACKAGE = str(Path(__file__).parent)
 
 
 class UsageError(ValueError):
@@ -30,3 +35,11 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     nearest = get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean {nearest[0]!r}? " if nearest else ""
     return UsageError(f"unknown {kind} {name!r}; {hint}Known: {', '.join(names)}")
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the line that called this package, through however many of its functions."""
+    frame, level = sys._getframe(), 1
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

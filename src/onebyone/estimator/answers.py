@@ -47,11 +47,11 @@ class AnsweringClassifier(StatefulClassifier):
         X
             Samples [n, ...], in any form that the class accepts.
         unknown
-            The label to return for samples that are unlike anything learnt. If None, every sample gets one of
-            ``classes_``. A sample is unknown if its ``typicality`` is below a threshold, which is chosen such that
-            about a share ``unknown_rate`` of the samples of known classes is below it. At least 20 samples must be
-            learnt first. If fewer than ``2 / unknown_rate`` samples are available to choose the threshold, it is set
-            lower, and only unknown samples that are far from all classes are found.
+            The label to return for samples that are unlike anything learnt, which must not be one of ``classes_``. If
+            None, every sample gets one of ``classes_``. A sample is unknown if its ``typicality`` is below a threshold,
+            which is chosen such that about a share ``unknown_rate`` of the samples of known classes is below it. At
+            least 20 samples must be learnt first. If fewer than ``2 / unknown_rate`` samples are available to choose
+            the threshold, it is set lower, and only unknown samples that are far from all classes are found.
 
         Returns
         -------
@@ -62,14 +62,17 @@ class AnsweringClassifier(StatefulClassifier):
         NotFittedError
             If nothing was learnt yet.
         UsageError
-            If ``X`` is invalid. It is a ValueError.
+            If ``X`` or ``unknown`` is invalid. It is a ValueError.
         """
         if unknown is None:
             best = self._decision(X).argmax(1).numpy()
             predicted: Array = self.classes_[best]
             return predicted
         found, state = self.examine(X), self._fitted()
-        labels: Array = as_array([*state.labels, plain(unknown)])
+        label = plain(unknown)
+        if label in state.labels and isinstance(label, bool) == isinstance(state.labels[0], bool):  # 0 equals False
+            raise UsageError(f"unknown is {label!r}, which is a known class; give a label that no class has")
+        labels: Array = as_array([*state.labels, label])
         return labels[np.where(found.unknown, len(state.labels), found.probabilities.argmax(1))]
 
     @synchronized
@@ -135,7 +138,10 @@ class AnsweringClassifier(StatefulClassifier):
 
     @synchronized
     def decision_function(self, X: Any) -> Array:
-        """Compute the scores of each class.
+        """Compute the scores of each class, as the logarithm of their softmax.
+
+        What is common to the scores of all classes is not part of them. So the scores of different samples can be
+        compared, as calibration, one-vs-rest and ROC curves do.
 
         Parameters
         ----------
@@ -144,8 +150,8 @@ class AnsweringClassifier(StatefulClassifier):
 
         Returns
         -------
-        Scores [n, classes], in the order of ``classes_``. With two classes [n]: the score of the second minus the score
-        of the first. The score of a class that has no samples yet is minus infinity.
+        Scores [n, classes], in the order of ``classes_``, of which none is above 0. With two classes [n]: the score of
+        the second minus the score of the first. The score of a class that has no samples yet is minus infinity.
 
         Raises
         ------
@@ -154,8 +160,12 @@ class AnsweringClassifier(StatefulClassifier):
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        scores = self._decision(X).numpy()
-        return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+        scores = self._decision(X)
+        if scores.shape[1] == 2:
+            return (scores[:, 1] - scores[:, 0]).numpy()
+        # The offset that scores of a sample have in common differs more between samples than scores between classes.
+        # A maximum would make all predicted classes equal, and a mean would depend on classes that are far away.
+        return scores.double().log_softmax(1).to(scores).numpy()
 
     @synchronized
     def typicality(self, X: Any) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from numbers import Integral
 from typing import Any
@@ -13,7 +12,7 @@ from torch import nn
 
 from onebyone import nets
 from onebyone.data import CropFlip, Spec
-from onebyone.errors import UsageError, unknown
+from onebyone.errors import UsageError, unknown, warn
 from onebyone.estimator.priors import check_prior, is_share
 from onebyone.estimator.samples import Layout
 from onebyone.methods import (
@@ -98,10 +97,9 @@ def warn_of_large_images(name: str, parameters: Mapping[str, Any], layout: Layou
     """Warn if statistics without an encoder are to learn images that they reduce by more than half."""
     side, size = min(layout.sample_shape[1:], default=0), parameters["options"].get("size", nets.LARGEST)
     if side > max(MAX_PATCH_IMAGE, size) and name in ("patch-lda", "lda") and parameters["encoder"] == AUTO:
-        warnings.warn(
+        warn(
             f"images of {side} pixels are reduced to {size} pixels, so fine detail is lost; for photographs "
             'give encoder="lite0" (pip install \'onebyone[photos]\'), or give method="lda" a larger size in options',
-            stacklevel=6,
         )
 
 

@@ -10,9 +10,10 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from onebyone.errors import UsageError
+from onebyone.errors import UsageError, warn
+from onebyone.estimator.labels import Label
 from onebyone.estimator.record import ENOUGH, keeps_left_out
-from onebyone.estimator.state import State
+from onebyone.estimator.state import State, known_labels
 from onebyone.methods import LeftOut
 from onebyone.methods.hybrid import Hybrid
 
@@ -98,11 +99,23 @@ def log_prior(state: State, prior: Any) -> Tensor | None:
         shares = shares.where(seen, 0)
         if not shares.sum() > 0:
             raise UsageError(f"prior is {prior!r}, and every class that was learnt has the probability 0; raise one")
+        warn_of_missing_classes(state, prior, seen)
     elif prior == "counts":
         shares = counts
     else:
         return None
     return (shares / shares.sum() * seen.sum()).log()
+
+
+def warn_of_missing_classes(state: State, prior: Mapping[Label, float], seen: Tensor) -> None:
+    """Warn if the prior has classes of which no sample was learnt: perhaps their labels are misspelt."""
+    missing = [label for label in prior if not (label in state.slots and seen[state.slots[label]])]
+    if missing:
+        names = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
+        warn(
+            f"prior has {names}, of which no sample was learnt, so the other classes share the probability; known "
+            f"are {known_labels(state)}"
+        )
 
 
 def decision(state: State, scores: Tensor, prior: Any) -> Tensor:

@@ -91,7 +91,7 @@ def prepare(
     check_batch(X)
     one = is_image(X) and np.ndim(y) == 0 and y is not None  # a single image may have a single label
     labels = as_labels([y] if one else y, state.labels if state else ())
-    announced = as_labels(list(classes), labels) if classes is not None else []
+    announced = as_labels(list(classes), labels, "classes") if classes is not None else []
     size = encoder_size(parameters["encoder"]) if state is None and images_in(X) is not None else None
     x = read_samples(X, state.layout if state else None, estimator.channels, estimator, size)
     if len(x) != len(labels):

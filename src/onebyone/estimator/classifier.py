@@ -34,8 +34,8 @@ class OnlineClassifier(ChangingClassifier):
     used unchanged, so they must have the same scale in all calls. A pretrained encoder by name expects values from 0
     (black) to 1 (white).
 
-    Labels can have any hashable type, but all must have the same type. ``classes_`` holds the classes known so far,
-    sorted if they can be sorted.
+    Labels can have any hashable type except bytes, but all must have the same type. ``classes_`` holds the classes
+    known so far, sorted if they can be sorted.
 
     A call that raises an error changes nothing, in memory or on disk, and can be repeated. Invalid input raises a
     ValueError. Sparse samples, and samples that are not numbers, raise a TypeError, as in scikit-learn.
@@ -65,7 +65,8 @@ class OnlineClassifier(ChangingClassifier):
         Number of samples to store, or a size such as ``"3MB"``. A size includes labels and everything else stored with
         a sample, and is converted to a number of samples in the first call. Methods that keep statistics use at most
         this size, or the bytes of this number of samples. With an encoder, these are the bytes of images in the size
-        that it reads. The weights of an encoder are not counted.
+        that it reads. The weights of an encoder are not counted. A saved file (``nbytes``) holds in addition about 2 KB
+        of parameters, the names of classes and features, and keys of the files learnt by ``onebyone learn``.
     encoder
         A pretrained network, a network to train, or ``"auto"`` (chosen by the shape and type of the samples).
         Pretrained: ``"lite0"`` (EfficientNet-Lite0, for photographs; needs the extra ``photos``), ``"timm:NAME"`` (a
@@ -103,7 +104,8 @@ class OnlineClassifier(ChangingClassifier):
     prior
         How frequent the classes are among the samples to predict: ``"uniform"`` (equally frequent), ``"counts"`` (as
         frequent as among the learnt samples), or a dictionary ``{label: probability}``. Classes that the dictionary
-        does not contain share the remaining probability. ``prior`` may change between calls.
+        does not contain share the remaining probability. Predictions warn of classes in it of which no sample was
+        learnt. ``prior`` may change between calls.
     unknown_rate
         Share of the samples of known classes that ``predict(X, unknown=...)`` may call unknown, from 0 to less than 1.
         It may change between calls.

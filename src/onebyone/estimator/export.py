@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,10 @@ from onebyone.estimator.state import State
 from onebyone.files import atomic_write
 from onebyone.methods import NetworkLearner
 from onebyone.nets import Encoder
+
+# torch warns here of each operator of torchvision that it cannot export because torchvision is not installed. No method
+# uses one.
+REGISTRATION = "torch.onnx._internal.exporter._registration"
 
 
 class AnswerModel(nn.Module):
@@ -84,7 +91,7 @@ def export_torch(path: Path, model: nn.Module, samples: Tensor, texts: dict[str,
 
 
 def export_onnx(path: Path, model: nn.Module, samples: Tensor, texts: dict[str, str]) -> None:
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), only_errors(REGISTRATION):
         warnings.simplefilter("ignore", FutureWarning)  # from torch, about its own code
         program = torch.onnx.export(
             model,
@@ -98,3 +105,15 @@ def export_onnx(path: Path, model: nn.Module, samples: Tensor, texts: dict[str, 
     assert program is not None
     program.model.metadata_props.update(texts)
     path.write_bytes(program.model_proto.SerializeToString())
+
+
+@contextmanager
+def only_errors(name: str) -> Iterator[None]:
+    """In the block, the logger of this name reports nothing less than errors."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from math import prod
@@ -24,7 +23,7 @@ from onebyone import nets
 from onebyone.data import Dataset
 from onebyone.data.dataset import chunk_size, first_not_finite
 from onebyone.data.images import UnreadableImage, all_pixels, is_gray, opened, pixels
-from onebyone.errors import UsageError
+from onebyone.errors import UsageError, warn
 from onebyone.estimator.samples import Layout, kept_dtype
 
 if TYPE_CHECKING:
@@ -254,12 +253,19 @@ def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", esti
     if any(getattr(each, "kind", "") in ("m", "M") for each in types):
         raise UsageError("X has dates or times; give them as numbers, such as days since the first sample")
     dtype = None if getattr(X, "dtype", None) == np.uint8 else np.float32
-    with np.errstate(over="ignore"):  # check_array raises an error for numbers too large for float32
-        array = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=estimator)
+    finite = {"ensure_all_finite": False}  # checked here, because the errors of check_array do not say where
+    try:
+        with np.errstate(over="ignore"):
+            array = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=estimator, **finite)
+    except (TypeError, ValueError):
+        _check_numbers(X)
+        raise
+    x = _shared(array)
+    _check_finite(x, X)
     given = np.asarray(X)
     if given.ndim == 2 and given.dtype.kind in "iuf" and not np.can_cast(given.dtype, np.float32):
         _warn_of_lost_digits(given.min(0), given.max(0))
-    return _shared(array)
+    return x
 
 
 def _shared(array: Array) -> Tensor:
@@ -280,10 +286,9 @@ def _warn_of_lost_digits(low: Array, high: Array) -> None:
     lost = (high > low) & (span >= noise * largest) & (span < 2.0**-20 * largest)
     if lost.any():
         columns = ", ".join(map(str, lost.nonzero()[0][:3]))
-        warnings.warn(
+        warn(
             f"X has large values that differ little (column {columns}), and they are converted to float32, which has 7 "
             "digits; subtract a fixed offset from them first",
-            stacklevel=7,
         )
 
 
@@ -326,6 +331,57 @@ def _checked(x: Tensor) -> Tensor:
         raise UsageError(f"X has 0 samples (shape={tuple(x.shape)}); give at least one")
     if x.dim() == 2 and x.dtype != torch.uint8:
         x = x.float()
-    if first_not_finite(x) is not None:
-        raise UsageError("X contains NaN, infinity or a value too large for float32; remove or replace them")
+    _check_finite(x)
     return x
+
+
+def _check_finite(x: Tensor, table: Any = None) -> None:
+    """Raise an error that says where the samples [n, ...] have a value that is not finite as float32."""
+    row = first_not_finite(x)
+    if row is None:
+        return
+    position = (~x[row].float().isfinite()).nonzero()[0].tolist()
+    place = f"row {row}, column {_column_name(table, position[0])}" if x.dim() == 2 else f"sample {row}"
+    if x[(row, *position)].isnan():
+        raise _missing("NaN", place)
+    raise UsageError(
+        f"X has infinity, or a value too large for float32, in {place}; replace such values, or leave the sample out"
+    )
+
+
+def _check_numbers(table: Any) -> None:
+    """Raise an error that says where a table has text, or no value. Other tables may be wrong in other ways."""
+    try:
+        rows = np.asarray(table, dtype=object)
+    except ValueError:  # of different lengths
+        return
+    for row, values in enumerate(rows if rows.ndim == 2 else ()):
+        for column, value in enumerate(values):
+            place = f"row {row}, column {_column_name(table, column)}"
+            if value is None or type(value).__name__ == "NAType":  # of pandas
+                raise _missing(str(value), place)
+            if isinstance(value, (str, bytes)) and not _is_number(value):
+                raise UsageError(
+                    f"X has {value!r} in {place}, and samples must be numbers; encode the column first, for example by "
+                    "sklearn.preprocessing.OneHotEncoder(handle_unknown='ignore'), or leave it out"
+                )
+
+
+def _missing(value: str, place: str) -> UsageError:
+    return UsageError(
+        f"X has {value} in {place}; replace missing values first, for example by sklearn.impute.SimpleImputer, or "
+        "leave the sample out"
+    )
+
+
+def _column_name(table: Any, column: int) -> str:
+    """The name of a column in a data frame, else its number."""
+    return repr(table.columns[column]) if hasattr(table, "columns") else str(column)
+
+
+def _is_number(text: str | bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

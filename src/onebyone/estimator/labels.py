@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Sequence
+from datetime import date
 from numbers import Number
 from typing import Any
 
@@ -11,14 +11,15 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from onebyone.errors import UsageError
+from onebyone.errors import UsageError, warn
 
 Label = Hashable
+USUAL = (bool, int, str, tuple)
 SORTED = (bool, int, float, str, tuple)  # other types may have no total order and stay in order of arrival
 
 
 def as_labels(y: Any, known: Sequence[Label] = (), name: str = "y") -> list[Label]:
-    """One label per sample, as Python values. All must have one type, that of the ``known`` labels.
+    """One label per sample, as Python values, none missing. All must have one type, that of the ``known`` labels.
 
     ``name`` is what the user calls ``y``.
 
@@ -35,6 +36,9 @@ def as_labels(y: Any, known: Sequence[Label] = (), name: str = "y") -> list[Labe
         )
     labels = list(y) if isinstance(y, (list, tuple)) else _column(y)
     labels = [plain(label) for label in labels]
+    for position, label in enumerate(labels):
+        if type(label) not in USUAL:
+            _check_usable(label, f"{name}[{position}]")
     kinds = {type(label) for label in labels} | {type(label) for label in known[:1]}
     _check_one(kinds, name)
     if kinds == {float} and not all(float.is_integer(label) for label in labels):  # type: ignore[arg-type]
@@ -119,6 +123,15 @@ def from_json(found: Any) -> Label:
     raise UsageError(f"{found!r} is not a label")
 
 
+def _check_usable(label: Label, place: str) -> None:
+    """Raise an error for a value that stands for no label, and for bytes, which could not be saved."""
+    # Missing values of floats and dates equal nothing, and pandas' NA has no truth value.
+    if label is None or type(label).__name__ == "NAType" or (isinstance(label, (float, date)) and label != label):
+        raise UsageError(f"{place} is {label}, a missing label; leave the sample out, or give a label such as 'none'")
+    if isinstance(label, (bytes, bytearray)):
+        raise UsageError(f"{place} is {label!r}; give text instead of bytes: [label.decode() for label in y]")
+
+
 def _check_one(kinds: set[type], name: str) -> None:
     if len(kinds) > 1:
         types = ", ".join(sorted(kind.__name__ for kind in kinds))
@@ -144,7 +157,7 @@ def _column(y: Any) -> list[Label]:
         from sklearn.exceptions import DataConversionWarning
 
         message = "A column-vector y was passed when a 1d array was expected; give y the shape [n]"
-        warnings.warn(message, DataConversionWarning, stacklevel=4)
+        warn(message, DataConversionWarning)
         array = array[:, 0]
     if array.ndim != 1:
         raise UsageError(f"y has shape {array.shape}; give one label per sample, as a list or an array [n]")

@@ -31,15 +31,14 @@ from onebyone.estimator.labels import Label
 from onebyone.estimator.record import Record
 from onebyone.estimator.samples import Layout
 from onebyone.estimator.state import State
+from onebyone.formats import CLASSIFIER, newer
 from onebyone.memory import Moments
-from onebyone.memory.sample import EMPTY
-from onebyone.methods import AUTO, BudgetOptions, Learner, method
+from onebyone.methods import AUTO, Learner, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted
+from onebyone.seeding import generator
 from onebyone.tensors import digest, read_tensors, write_tensors
 
-VERSION = 5
-READABLE = (1, 2, 3, 4, 5)
 MAX_COUNT = 2**48  # samples per class
 GENERATOR = "_extra_state"  # name of the state of a random generator, whose format depends on the type of device
 
@@ -70,11 +69,11 @@ def size(state: State, parameters: Mapping[str, Any]) -> int:
 
 
 def read(
-    path: Path, known: Collection[str], module: nn.Module | None, device: str | None
+    path: Path, defaults: Mapping[str, Any], module: nn.Module | None, device: str | None
 ) -> tuple[State, dict[str, Any]]:
-    """The state and the parameters in a file. ``known`` are the names of the parameters of a classifier."""
+    """The state and the parameters in a file. ``defaults`` are the parameters of a new classifier."""
     try:
-        return parse(*open_file(path), known, module, device)
+        return parse(*open_file(path), defaults, module, device)
     except FileNotFoundError:
         raise UsageError(
             f"{path} does not exist; give the path of a saved classifier or of an autosave folder"
@@ -87,7 +86,8 @@ def read(
 
 
 def contents(state: State) -> dict[str, Tensor]:
-    left_out = encoder_tensors(state.learner)
+    """The tensors for a file."""
+    left_out = encoder_tensors(state.learner) | unused_generators(state.learner)
     tensors = state.learner.state_dict() | state.record.tensors() | state.held_back.tensors()
     tensors |= state.files.tensors(state.slots)
     return {name: tensor.contiguous() for name, tensor in tensors.items() if name not in left_out}
@@ -97,6 +97,16 @@ def encoder_tensors(learner: AnyLearner) -> set[str]:
     """The names of the tensors that a file does not hold: those of a frozen encoder, of which it holds a hash."""
     fixed = [(prefix, part) for prefix, part in learner.named_modules() if isinstance(part, Adapted) and part.fixed]
     return {f"{prefix}.{name}" for prefix, part in fixed for name in part.state_dict()}
+
+
+def unused_generators(learner: AnyLearner) -> set[str]:
+    """The names of the states of random generators that are those of a new learner: 5 KB each, and most statistics."""
+    parts = [(prefix, part) for prefix, part in learner.named_modules() if isinstance(part, Learner)]
+    return {
+        f"{prefix}.{GENERATOR}" if prefix else GENERATOR
+        for prefix, part in parts
+        if torch.equal(part.get_extra_state(), generator(part.seed, "learner", part.device).get_state())
+    }
 
 
 def encoder_hash(learner: AnyLearner) -> str | None:
@@ -131,12 +141,12 @@ def describe(state: State, parameters: Mapping[str, Any], encoder_hash: str | No
     if isinstance(kept["prior"], Mapping):  # pairs, because the keys of a JSON object are strings
         kept["prior"] = [[label_codes.to_json(label), float(p)] for label, p in kept["prior"].items()]
     # The encoder is built from the parameters.
-    options = {item.name: getattr(learner.options, item.name) for item in fields(learner.options)} | {"encoder": None}
+    named = [item.name for item in fields(learner.options) if item.name != "encoder"]
     description = {
-        "version": VERSION,
+        **CLASSIFIER.stamp,
         "method": state.method,
         "parameters": kept,
-        "options": options,
+        "options": {name: getattr(learner.options, name) for name in named},
         "layout": state.layout.to_json(),
         "labels": [label_codes.to_json(label) for label in state.slots],
         "slots": list(state.slots.values()),
@@ -169,73 +179,58 @@ def open_file(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     description = json.loads(text)
     if not isinstance(description, dict):
         raise UsageError("its description is not a JSON object")
-    if description["version"] not in READABLE or isinstance(description["version"], bool):
-        raise UsageError(
-            f"it has version {description['version']!r}, but this onebyone reads {VERSION}; update onebyone"
-        )
-    if description["version"] == 1:
-        description["parameters"] |= {"prior": "uniform", "unknown_rate": 0.05}
-        description["slots"] = list(range(len(description["labels"])))
-        tensors |= Record().tensors()
-    if description["version"] < 5:  # written when all samples were learnt, and equal samples were kept one by one
-        description["parameters"] |= {"validation_fraction": 0.0}
-        found = {name: keys for name, keys in tensors.items() if name.endswith("kept.keys")}
-        tensors |= {name.removesuffix("keys") + "copies": (keys != EMPTY).float() for name, keys in found.items()}
+    CLASSIFIER.update(description, tensors)
     return description, tensors
 
 
 def parse(
     found: dict[str, Any],
     tensors: dict[str, Tensor],
-    known: Collection[str],
+    defaults: Mapping[str, Any],
     module: nn.Module | None,
     device: str | None,
 ) -> tuple[State, dict[str, Any]]:
     """Check the description, build the learner (first without allocating memory), and load the tensors."""
-    parameters = check_parameters(found["parameters"], known)
+    parameters = check_parameters(found, defaults)
     layout, room, seed = Layout.from_json(found["layout"]), found["room"], found["seed"]
     if not all(type(number) is int and 0 <= number < 2**63 for number in (room, seed)):
         raise UsageError(f"room {room!r} or seed {seed!r} is not a whole number")
     slots = parse_slots(found, room)
     record = Record.from_tensors(tensors, set(slots.values()), room)
     held_back = HeldBack.from_tensors(tensors, set(slots.values()), layout)
-    former = [label_codes.from_json(name) for name in found.get("former_names", [])]
+    former = [label_codes.from_json(name) for name in found["former_names"]]
     files = KnownFiles.from_tensors(tensors, slots, former)
     names = parse_names(found["features"], layout)
     if parameters["encoder"] is None:
         if module is None:
             raise UsageError("its encoder was given as a module; give the same module as load(..., encoder=module)")
         parameters["encoder"] = module
-    elif "encoder_hash" not in found:
-        check_preprocessing(str(parameters["encoder"]))
     if device is not None:
         parameters["device"] = device
     target = choose_device(parameters["device"])
 
     # The method that "auto" chose when the file was written, even if it would choose another one now.
     chosen = found["method"] if parameters["method"] == AUTO else parameters["method"]
-    if found["version"] == 1 and issubclass(method(chosen).options, BudgetOptions):
-        raise UsageError(f"an older onebyone wrote it, and stored {chosen} in another way; train a new classifier")
+    if unknown := set(found["options"]) - {item.name for item in fields(method(chosen).options)}:
+        raise newer(found, f"the option {min(unknown)!r} of {chosen}")
 
     def build(device: torch.device, pretrained: bool = False) -> AnyLearner:
         entry, options = method(chosen), dict(found["options"])
-        del options["encoder"]
         options |= encoder_option(chosen, parameters, layout, seed, pretrained=pretrained)
         spec = Spec(layout.sample_shape, room, layout.dtype, augmentation(parameters["augment"], layout))
         return entry.learner(entry.options(**options), spec, seed, device)
 
     with torch.device("meta") as shapes_only:  # so that a file with 10^12 classes allocates nothing
         blueprint = build(shapes_only)
-    if found["version"] == 2 and any(isinstance(part, nets.Patches) for part in blueprint.modules()):
-        raise UsageError(f"an older onebyone wrote it, with other features in {chosen}; train a new classifier")
-    expected = found.get("encoder_hash")
+    expected = found["encoder_hash"]
     left_out = encoder_tensors(blueprint) if expected is not None else set()
+    left_out |= {name for name in blueprint.state_dict() if name.endswith(GENERATOR) and name not in tensors}
     check_shapes(blueprint, tensors, left_out)
     learner = build(target, pretrained=expected is not None)
     check_replay_size(learner)
     if expected is not None:
         check_encoder(learner, expected)
-        tensors |= {name: tensor for name, tensor in learner.state_dict().items() if name in left_out}
+    tensors |= {name: tensor for name, tensor in learner.state_dict().items() if name in left_out}
     if found["device"] != target.type:
         # The state of a generator cannot be moved to another type of device, so a new generator is used.
         tensors |= {name: tensor for name, tensor in learner.state_dict().items() if name.endswith(GENERATOR)}
@@ -264,23 +259,20 @@ def parse_names(found: Any, layout: Layout) -> tuple[str, ...] | None:
     return tuple(found)
 
 
-def check_parameters(found: Any, known: Collection[str]) -> dict[str, Any]:
-    if not isinstance(found, dict) or found.keys() != set(known) - {"autosave"}:
+def check_parameters(description: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters in a description. Those that a file of an earlier version does not have get their defaults."""
+    found = description["parameters"]
+    if not isinstance(found, dict) or "autosave" in found:
         raise UsageError("its parameters are not those of a classifier")
+    if unknown := found.keys() - defaults.keys():
+        raise newer(description, f"the parameter {min(unknown)!r}")
+    found = {name: value for name, value in defaults.items() if name != "autosave"} | found
     if not isinstance(found["freeze_encoder"], bool) or not isinstance(found["options"], dict | None):
         raise UsageError("its parameters have invalid values")
     if isinstance(found["prior"], list):
         found["prior"] = {label_codes.from_json(label): p for label, p in found["prior"]}
     check_settings(found)
     return found
-
-
-def check_preprocessing(encoder: str) -> None:
-    """Raise an error if the encoder of a file without a hash is a model of timm, with its prefix or without."""
-    if encoder.startswith(nets.TIMM) or (encoder not in (AUTO, *nets.encoders()) and nets.timm_has(encoder)):
-        raise UsageError(
-            "it was written when models of timm read images without the preprocessing they need; train a new classifier"
-        )
 
 
 def check_encoder(learner: AnyLearner, expected: str) -> None:

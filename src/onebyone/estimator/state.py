@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from onebyone.errors import UsageError
+from onebyone.errors import UsageError, warn
 from onebyone.estimator.building import INITIAL_CAPACITY
 from onebyone.estimator.held_back import HeldBack
 from onebyone.estimator.known_files import KnownFiles
@@ -94,6 +93,11 @@ class State:
         return found
 
 
+def known_labels(state: State) -> str:
+    """The labels for a message."""
+    return ", ".join(repr(each) for each in state.labels[:10]) + ", ..." * (len(state.labels) > 10)
+
+
 def with_capacity(state: State, classes: int) -> AnyLearner:
     """The learner, enlarged if it cannot hold this number of classes.
 
@@ -135,10 +139,9 @@ def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
         spec = replace(learner.spec, num_classes=INITIAL_CAPACITY)
         initial = type(learner)(learner.options, spec, learner.seed, "meta").filters
     if 2 * after < initial <= 2 * before:
-        warnings.warn(
+        warn(
             f"memory is {state.parameters['memory']!r}, and capacity for {learner.spec.num_classes} classes leaves "
             f"{after} of {initial} filters, which lowers the accuracy; start again with a larger memory",
-            stacklevel=7,
         )
 
 
@@ -146,8 +149,7 @@ def _warn_of_more_bytes(state: State, learner: AnyLearner) -> None:
     """Warn if the memory exceeds its size, because one number per class is stored with each sample."""
     memory = state.parameters["memory"]
     if isinstance(memory, str) and learner.memory_bytes > 1.1 * number_of_bytes(memory, "memory"):
-        warnings.warn(
+        warn(
             f"memory is {memory!r}, and capacity for {learner.spec.num_classes} classes makes it "
             f"{learner.memory_bytes:,} bytes; if that is too much, start again with a smaller memory",
-            stacklevel=7,
         )

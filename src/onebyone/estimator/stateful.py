@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
@@ -20,6 +19,7 @@ from onebyone.estimator.autosave import Autosave
 from onebyone.estimator.calls import learning
 from onebyone.estimator.export import export
 from onebyone.estimator.locking import synchronized
+from onebyone.estimator.packing import pack, unpack
 from onebyone.estimator.priors import check_prior
 from onebyone.estimator.rollback import changeable, restored_on_error
 from onebyone.estimator.state import State
@@ -99,7 +99,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
         """Load a saved classifier. On the same device, it continues bit for bit as the saved one would have.
 
-        Loading runs no code from the file.
+        Loading runs no code from the file. Files of every earlier release from 0.3.0 on can be loaded.
 
         Parameters
         ----------
@@ -117,7 +117,8 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Raises
         ------
         UsageError
-            If the file does not exist, is damaged, or is not a saved classifier. It is a ValueError.
+            If the file does not exist, is damaged, is not a saved classifier, or was written by a newer version, which
+            is named. It is a ValueError.
         """
         path = given_path(path)
         file = path / autosave.FILE if path.is_dir() else path
@@ -128,7 +129,7 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             )
         version = autosave.version_of(file)  # before reading, so that a file written meanwhile is not overwritten
         with learning():
-            state, parameters = persistence.read(file, cls._get_param_names(), encoder, device)
+            state, parameters = persistence.read(file, cls().get_params(deep=False), encoder, device)
         classifier = cls(**parameters)
         if path.is_dir():  # a single file never sets the folder to write to
             classifier._autosaver = Autosave(classifier, path, version)
@@ -209,20 +210,37 @@ class StatefulClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @synchronized
     def __getstate__(self) -> dict[str, Any]:
-        """The state for copies and pickles, without the lock and the autosave folder of this object.
-
-        The lock is released before the copy is made. The learner is copied here, so no other thread can change it.
-        """
-        copied = {name: value for name, value in super().__getstate__().items() if name not in NOT_COPIED}
-        if self._state is not None:
-            state = self._state
-            copied["_state"] = replace(state, learner=deepcopy(state.learner), files=state.files.copy())
-        return copied
+        """The state for pickles, as bytes: complete when the lock is released, and without tensors to be shared."""
+        return {"packed": pack(self._to_copy())}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        if (
-            torch.is_inference_mode_enabled() and self._state is not None
-        ):  # tensors copied in this mode cannot be trained
+        with learning():  # tensors that are made in inference mode cannot be trained
+            super().__setstate__(unpack(state["packed"]))
+
+    @synchronized
+    def __copy__(self) -> Self:
+        """A classifier with the same parameters. What it has learnt is its own."""
+        attributes = self._to_copy()
+        if (state := self._state) is not None:
             with learning():
-                self._state = replace(self._state, learner=deepcopy(self._state.learner))
+                attributes["_state"] = replace(state, learner=deepcopy(state.learner), files=state.files.copy())
+        return self._with(attributes)
+
+    @synchronized
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        if self._state is not None:
+            memo[id(self._state.files)] = self._state.files.copy()  # faster, for a million files
+        with learning():
+            return self._with(deepcopy(self._to_copy(), memo))
+
+    def _to_copy(self) -> dict[str, Any]:
+        """All attributes but those that belong to this object: the lock and the autosave folder."""
+        found = {name: value for name, value in vars(self).items() if name not in NOT_COPIED}
+        if self._state is not None:
+            found["_state"] = replace(self._state)  # without what was computed from it
+        return found
+
+    def _with(self, attributes: dict[str, Any]) -> Self:
+        other = type(self).__new__(type(self))
+        other.__dict__.update(attributes)
+        return other

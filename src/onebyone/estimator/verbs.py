@@ -21,7 +21,7 @@ from onebyone.estimator.known_files import Taught, sample_keys
 from onebyone.estimator.labels import Label, as_labels
 from onebyone.estimator.locking import lock_of, synchronized
 from onebyone.estimator.priors import renamed_prior
-from onebyone.estimator.state import State
+from onebyone.estimator.state import State, known_labels
 from onebyone.methods import grown
 from onebyone.methods.learner import Learner
 from onebyone.methods.registry import AnyLearner
@@ -93,6 +93,12 @@ class ChangingClassifier(AnsweringClassifier):
         been learnt with weight 1. If all samples of a class are forgotten, the class stays in ``classes_`` with the
         probability 0. Use ``forget_class`` to remove it.
 
+        Samples are not stored, so whether these were learnt cannot be checked. Some mistakes are refused: more samples
+        than were learnt of a class, or sums that no samples can have. Other samples that were never learnt are
+        subtracted, and samples that are given twice are subtracted twice, which damages the statistics without a
+        message. Keep a record of what was forgotten, and if a call may have succeeded before, compare
+        ``n_samples_seen_`` before it is repeated.
+
         Images that were learnt from files by ``onebyone learn`` can be learnt from these files again. They are
         recognised by their pixels, so give their paths, or the pixels as they were learnt.
 
@@ -112,8 +118,8 @@ class ChangingClassifier(AnsweringClassifier):
         NotFittedError
             If nothing was learnt yet.
         UsageError
-            If the samples cannot have been learnt, or if nothing else was learnt. It is a ValueError. Nothing is
-            changed.
+            If it is noticed that the samples cannot have been learnt, or if nothing else was learnt. It is a
+            ValueError. Nothing is changed.
         """
         state = self._fitted()
         check_batch(X)
@@ -245,8 +251,7 @@ def copied(state: State) -> State:
 
 def slot_of(state: State, label: Label) -> int:
     if label not in state.slots:
-        known = ", ".join(repr(each) for each in state.labels[:10]) + ", ..." * (len(state.labels) > 10)
-        raise UsageError(f"{label!r} is not a known class; known are {known}")
+        raise UsageError(f"{label!r} is not a known class; known are {known_labels(state)}")
     return state.slots[label]
 
 

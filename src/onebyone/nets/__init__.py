@@ -3,11 +3,9 @@
 from onebyone.nets import conv, mlp, resnet  # noqa: F401  (importing registers them)
 from onebyone.nets.adapted import Adapted
 from onebyone.nets.creation import (
-    TIMM,
     create,
     is_pretrained,
     pretrained,
-    timm_has,
     timm_model,
     weights_hash,
 )
@@ -19,7 +17,6 @@ from onebyone.nets.preprocess import Preprocess, image_size, scaled
 
 __all__ = [
     "LARGEST",
-    "TIMM",
     "Adapted",
     "CosineHead",
     "Directions",
@@ -37,7 +34,6 @@ __all__ = [
     "register",
     "scaled",
     "separate_batches",
-    "timm_has",
     "timm_model",
     "unit",
     "weights_hash",

@@ -14,7 +14,7 @@ from onebyone.errors import UsageError
 from onebyone.estimator import OnlineClassifier
 from onebyone.estimator.building import learner_parameters
 from onebyone.estimator.labels import Label
-from onebyone.estimator.persistence import open_file
+from onebyone.estimator.persistence import check_parameters, open_file
 from onebyone.estimator.state import State
 from onebyone.serve.journal import CannotStore, cannot_store
 from onebyone.serve.operations import Operation
@@ -158,7 +158,8 @@ class Model:
             try:
                 description, _ = open_file(path)
                 own = learner_parameters(self.classifier.get_params(deep=False))
-                theirs = learner_parameters({"autosave": None} | description["parameters"])
+                defaults = OnlineClassifier().get_params(deep=False)
+                theirs = learner_parameters(defaults | check_parameters(description, defaults))
                 different = [name for name in own if name != "device" and own[name] != theirs[name]]
                 labels, axes = description["labels"], description["layout"]["axes"]
             except (UsageError, OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

@@ -24,6 +24,12 @@ ERRORS = {
     507: "The disk is full; nothing was changed. Predictions go on.",
 }
 
+FORGET = (
+    "Samples are not stored, so whether these were learnt is not checked, except by their number and by sums that no "
+    "samples can have. A request that is repeated forgets them twice: if a response was lost, compare the counts of "
+    "GET /v1/classes first."
+)
+
 
 def openapi(limits: Limits) -> dict[str, Any]:
     """The description, with the limits of this server."""
@@ -50,7 +56,7 @@ def openapi(limits: Limits) -> dict[str, Any]:
         "learn": post("Learn samples. New labels become new classes.", CHANGED, labelled, change),
         "predict": post("Predict classes from the last solution.", PREDICTED, unlabelled, reading)
         | {"parameters": [top, after]},
-        "forget": post("Forget samples, exactly for statistics.", CHANGED, labelled, change),
+        "forget": post("Forget samples, exactly for statistics.", CHANGED, labelled, change) | {"description": FORGET},
         "undo": post("Forget exactly the samples of the last call of learn.", CHANGED, None, [409, 503, 507]),
         "forget-class": post("Forget a class.", CHANGED, one, change),
         "rename": post("Rename a class. With the name of another class, both become one.", CHANGED, two, change),

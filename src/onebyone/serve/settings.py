@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,9 @@ import numpy as np
 from onebyone.errors import UsageError
 from onebyone.estimator import OnlineClassifier
 from onebyone.files import atomic_write
+from onebyone.formats import SERVER, newer
 
 FILE = "settings.json"
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -80,16 +80,19 @@ def settings_of(folder: Path, given: dict[str, Any]) -> Settings:
         if given.keys() & {"method", "encoder", "memory"}:
             check_usable(settings)
         with atomic_write(file) as temporary:
-            temporary.write_text(json.dumps({"version": VERSION} | asdict(settings), indent=2))
+            temporary.write_text(json.dumps(SERVER.stamp | asdict(settings), indent=2))
         return settings
     try:
         found = json.loads(file.read_text())
-        version = found.pop("version")
-        settings = Settings(**found)
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        SERVER.update(found)
+        known = {item.name for item in fields(Settings)}
+        if unknown := found.keys() - known - SERVER.stamp.keys():
+            raise newer(found, f"the setting {min(unknown)!r}")
+        settings = Settings(**{name: value for name, value in found.items() if name in known})
+    except UsageError as error:
+        raise UsageError(f"{file} cannot be read: {error}") from None
+    except (ValueError, TypeError, AttributeError) as error:
         raise UsageError(f"{file} cannot be read ({error}); restore it from a copy") from None
-    if version != VERSION:
-        raise UsageError(f"{file} has version {version!r}, but this onebyone reads {VERSION}; update onebyone")
     for name, value in given.items():
         if getattr(settings, name) != value:
             raise UsageError(
