@@ -6,6 +6,7 @@ import csv
 import io
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -48,12 +49,21 @@ def learn_command(
     ] = None,
     executor: Executor = "local",
     address: Address = None,
+    rename: Annotated[
+        bool | None,
+        typer.Option(
+            "--rename/--no-rename",
+            help="If a folder seems renamed: rename its class, or move its images.",
+            show_default="only say it",
+        ),
+    ] = None,
 ) -> Answer:
     """Learn a folder of images, or continue with more of them.
 
     The names of sub-folders are the classes. If the file exists, it learns
     what is new in the folder: new classes, or more images of those it has.
-    Stopped or killed, the same command continues. No image is learnt twice.
+    Stopped or killed, the same command continues. No image is learnt twice:
+    one that is now in another folder is moved to that class.
     """
     from onebyone.estimator.folders import file_lock, printable  # slow to import, and needs scikit-learn
 
@@ -64,22 +74,27 @@ def learn_command(
         spread = workers is not None or executor != "local" or address is not None
         chosen = executor_named(executor, address) if spread else None
         try:
-            learnt = _learnt(folder, into, clf, bar, workers, chosen, lock)
+            learnt = _learnt(folder, into, clf, bar, workers, chosen, lock, rename)
         except (KeyboardInterrupt, Interrupted):
             raise Interrupted(f"stopped; run the same command again to continue {into}") from None
     warn_of_skipped(learnt.skipped)
-    if not learnt.files and not learnt.known:
+    tell_moves(learnt)
+    if not learnt.files and not learnt.known and not learnt.moved:
         raise UsageError(f"no image in {folder} can be read")
     warn_of_one_class(clf)
     counts, alike = class_counts(clf), warn_of_alike(clf)
+    moved = f", {len(learnt.moved)} moved" if learnt.moved else ""
     known = f", {learnt.known} known already" if learnt.known else ""
     skipped = f", {len(learnt.skipped)} skipped" if learnt.skipped else ""
     total = f"{into} knows {number_of(len(counts), 'class', 'classes')}, {number_of(sum(counts.values()), 'image')}"
-    text = f"{number_of(learnt.files, 'image')} learnt{known}{skipped}; {total}"
+    text = f"{number_of(learnt.files, 'image')} learnt{moved}{known}{skipped}; {total}"
     data = {
         "file": into,
         "learnt": learnt.files,
         "known": learnt.known,
+        "moved": {printable(path): classes for path, classes in learnt.moved.items()},
+        "renamed": learnt.renamed,
+        "undecided": learnt.undecided,
         "skipped": {printable(path): why for path, why in learnt.skipped.items()},
         "classes": counts,
         "alike": alike,
@@ -95,6 +110,7 @@ def _learnt(
     workers: int | None,
     executor: Any,
     lock: BaseFileLock,
+    rename: bool | None,
 ) -> Learnt:
     """Learn in this process, or in workers if there is an executor."""
     from onebyone.estimator.folders import learn_folder
@@ -103,10 +119,30 @@ def _learnt(
         bar.reading("learning", done, total)
 
     if executor is None:
-        return learn_folder(folder, into, clf, progress=progress, lock=lock)
+        return learn_folder(folder, into, clf, progress=progress, lock=lock, rename=rename)
     from onebyone import distributed
 
-    return distributed.learn_folder(folder, into, clf, workers=workers, executor=executor, progress=progress, lock=lock)
+    return distributed.learn_folder(
+        folder, into, clf, workers=workers, executor=executor, progress=progress, lock=lock, rename=rename
+    )
+
+
+def tell_moves(learnt: Learnt) -> None:
+    """Say which images count in another class now, and which classes have another name."""
+    for (was, now), count in Counter(learnt.moved.values()).items():
+        print(f"onebyone: {number_of(count, 'image')} moved from {named(was)} to {named(now)}", file=sys.stderr)
+    for old, new in learnt.renamed.items():
+        print(f"onebyone: the class {named(old)} is called {named(new)} now", file=sys.stderr)
+    for old, new in learnt.undecided.items():
+        print(
+            f"onebyone: all images in the folder {named(new)} are known as {named(old)}, which has no folder now; "
+            "--rename renames the class, and --no-rename moves these images only",
+            file=sys.stderr,
+        )
+
+
+def named(label: object) -> str:
+    return escaped(str(label))
 
 
 def as_word(path: Path) -> str:
@@ -294,16 +330,16 @@ def info_command(file: Model) -> Answer:
 
 def class_counts(clf: OnlineClassifier) -> dict[str, int]:
     """How many samples of each class were learnt."""
-    assert clf._state is not None
-    counts = clf._state.counts.tolist()
-    return {str(label): counts[slot] for label, slot in zip(clf._state.labels, clf._state.columns, strict=True)}
+    from onebyone.estimator.folders import sample_counts
+
+    return {str(label): count for label, count in sample_counts(clf).items()}
 
 
 def warn_of_skipped(skipped: dict[Path, str]) -> None:
     from onebyone.estimator.folders import printable
 
     for path, why in list(skipped.items())[:NAMED]:
-        print(f"onebyone: {escaped(printable(path))} is skipped ({why})", file=sys.stderr)
+        print(f"onebyone: {escaped(printable(path))} is skipped ({escaped(why)})", file=sys.stderr)
     if len(skipped) > NAMED:
         print(f"onebyone: {len(skipped) - NAMED} more are skipped; --json names all", file=sys.stderr)
 

@@ -54,7 +54,7 @@ def merged_from(files: Sequence[Path]) -> OnlineClassifier:
     for file in files[1:]:
         try:
             other = loaded(file)
-            twice = len(merged._fitted().files.learnt & other._fitted().files.learnt)
+            twice = len(merged._fitted().files.contents & other._fitted().files.contents)
             merged.merge(other)
         except UsageError as error:
             raise UsageError(f"{file} cannot be merged with those before it: {error}") from None
