@@ -318,21 +318,20 @@ def test_merged_files(digits: Dataset, onebyone: Call, tmp_path: Path, monkeypat
             assert not Path("other").exists()
 
 
-def test_a_merge_overwrites_only_its_own_files_or_what_it_is_told_to(
-    digits: Dataset, onebyone: Call, tmp_path: Path
-) -> None:
+def test_a_merge_overwrites_only_what_it_is_told_to(digits: Dataset, onebyone: Call, tmp_path: Path) -> None:
     with registered():
         for number, name in enumerate(("one", "two", "mine")):
             OnlineClassifier("sums").partial_fit(digits.train_x[[number]], digits.train_y[[number]]).save(name)
         Path("same").symlink_to("one")
-        before = Path("mine").read_bytes()
-        code, out, err = onebyone("merge", "one", "two", "--into", "mine")
-        assert (code, out) == (2, "")
-        assert err == (
-            "onebyone: mine exists and would be overwritten; give another path, or --force to overwrite it\n"
-        )
-        assert Path("mine").read_bytes() == before
-        assert onebyone("merge", "same", "two", "--into", "one")[0] == 0
+        before = Path("one").read_bytes()
+        for files, into in ((("one", "two"), "mine"), (("one", "two"), "one"), (("same", "two"), "one")):
+            code, out, err = onebyone("merge", *files, "--into", into)
+            assert (code, out) == (2, "")
+            assert err == (
+                f"onebyone: {into} exists and would be overwritten; give another path, or --force to overwrite it\n"
+            )
+        assert Path("one").read_bytes() == before
+        assert onebyone("merge", "same", "two", "--into", "one", "--force")[0] == 0
         assert OnlineClassifier.load("one").n_samples_seen_ == 2
         assert onebyone("merge", "one", "two", "--into", "mine", "--force")[0] == 0
         assert OnlineClassifier.load("mine").n_samples_seen_ == 3

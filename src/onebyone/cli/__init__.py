@@ -22,6 +22,8 @@ def main() -> None:
 
     os.environ.setdefault(QUEUES, "32")  # for packs of runs; this process is ours, and CUDA has not started yet
     warnings.showwarning = _print_warning
+    # Of Pillow, for each large image: the command names the file and says more.
+    warnings.filterwarnings("ignore", "Image size .* exceeds limit")
     sentence = ""
     try:
         refuse_empty(sys.argv[1:])

@@ -8,6 +8,7 @@ import shlex
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from onebyone.estimator.folders import Learnt
 
 NAMED = 10  # skipped files that are named
+SHOWN = 10  # classes in the tables of ``info``
 Model = Annotated[Path, typer.Argument(metavar="FILE", help="A saved classifier, or a folder of autosave or serve.")]
 
 
@@ -214,16 +216,20 @@ def predict_command(
 ) -> Answer:
     """Predict the classes of images, with probabilities.
 
-    An image that is like nothing learnt is marked as unknown. Its most
-    probable class is shown too. Files that cannot be read are named, and the
-    exit code is then 1.
+    An image that is like nothing learnt is marked as unknown. Its nearest
+    class is shown too. Images that cannot be read are named, and the exit code
+    is then 1. Other files in folders are named and skipped.
     """
+    from onebyone.data.images import named_as_image
     from onebyone.estimator.folders import examine_files, printable
 
+    paths, skipped = image_files(images)
+    failed = {path: why for path, why in skipped.items() if named_as_image(path)}
+    total = len(paths) + len(failed)
     clf = loaded(file)
     if unknown_rate is not None:
         clf.unknown_rate = unknown_rate
-    paths, rows, failed = image_files(images), [], dict[Path, str]()
+    rows = []
     classes = [str(label) for label in clf.classes_.tolist()]
     with Bar() as bar:
         done = 0
@@ -232,47 +238,51 @@ def predict_command(
             bar.reading("predicting", done, len(paths))
             for row, position in enumerate(positions):
                 chances = {name: float(chance) for name, chance in zip(classes, found.probabilities[row], strict=True)}
+                nearest, unknown = str(found.labels[row]), bool(found.unknown[row])
                 rows.append(
                     {
                         "file": printable(paths[position]),
-                        "class": str(found.labels[row]),
+                        "class": None if unknown else nearest,
                         "probability": max(chances.values()),
-                        "unknown": bool(found.unknown[row]),
+                        "unknown": unknown,
+                        "nearest": nearest,
                         "probabilities": chances,
                     }
                 )
-    warn_of_skipped(failed)
+    warn_of_skipped(skipped | failed)
     warn_of_one_class(clf)
     text = csv_text(rows, classes) if as_csv else table(rows)
-    failure = f"{len(failed)} of {len(paths)} files cannot be read" if failed else ""
-    return Answer(
-        {"predictions": rows, "unreadable": {printable(p): why for p, why in failed.items()}}, text, "", failure
-    )
+    failure = f"{len(failed)} of {number_of(total, 'file')} cannot be read" if failed else ""
+    data = {
+        "predictions": rows,
+        "unreadable": {printable(path): why for path, why in failed.items()},
+        "skipped": {printable(path): why for path, why in skipped.items() if path not in failed},
+    }
+    return Answer(data, text, "", failure)
 
 
-def image_files(given: Sequence[Path]) -> list[Path]:
-    """The files, and the image files in the folders, except hidden ones. Broken links are not left out silently."""
-    from onebyone.data.images import suffixes
+def image_files(given: Sequence[Path]) -> tuple[list[Path], dict[Path, str]]:
+    """The files, and the image files in the folders; and what is skipped in the folders, and why."""
+    from onebyone.estimator.folders import images_below
 
-    found: list[Path] = []
+    found, skipped = list[Path](), dict[Path, str]()
     for path in given:
-        if path.is_dir():
-            named = sorted(each for each in path.rglob("*") if each.suffix.lower() in suffixes())
-            inside = [each for each in named if each.is_file() or not each.exists()]
-            inside = [each for each in inside if not any(part[0] == "." for part in each.relative_to(path).parts)]
-            if not inside:
-                raise UsageError(f"{path} has no image files")
-            found += inside
-        else:
+        if not path.is_dir():
             found.append(path)
-    return found
+            continue
+        inside = list(images_below(path, skipped))
+        if not inside:
+            warn_of_skipped(skipped)
+            raise UsageError(f"{path} has no image files that can be read")
+        found += inside
+    return found, skipped
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Columns of text. Names of files are never cut off."""
     cells = [("class", "probability", "file")]
     for row in rows:
-        name = f"unknown ({row['class']})" if row["unknown"] else row["class"]
+        name = f"unknown ({row['nearest']})" if row["unknown"] else row["class"]
         cells.append((escaped(name), f"{100 * row['probability']:.1f} %", escaped(row["file"])))
     width = max(len(name) for name, _, _ in cells)
     return "\n".join(f"{name:<{width}}  {chance:>11}  {file}" for name, chance, file in cells)
@@ -281,18 +291,26 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def csv_text(rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["file", "class", "probability", "unknown", *classes])
+    writer.writerow(["file", "class", "probability", "unknown", "nearest", *classes])
     for row in rows:
         chances = [f"{row['probabilities'][name]:.6f}" for name in classes]
-        writer.writerow([row["file"], row["class"], f"{row['probability']:.6f}", int(row["unknown"]), *chances])
+        known = [row["class"], f"{row['probability']:.6f}", int(row["unknown"]), row["nearest"]]
+        writer.writerow([row["file"], *known, *chances])
     return text.getvalue().rstrip("\n")
 
 
-def info_command(file: Model) -> Answer:
-    """Show classes, bytes and accuracy of a saved classifier."""
+def info_command(
+    file: Model, every: Annotated[bool, typer.Option("--all", help="Show all classes.", show_default=False)] = False
+) -> Answer:
+    """Show classes, bytes and accuracy of a saved classifier.
+
+    Of more than ten classes, it shows the ten with the lowest accuracy and the
+    ten with the fewest images.
+    """
     clf = loaded(file)
     warn_of_one_class(clf)
     counts = class_counts(clf)
+    short = not every and len(counts) > SHOWN
     assert clf._state is not None
     encoder = clf.encoder if isinstance(clf.encoder, str) else type(clf.encoder).__name__
     data: dict[str, Any] = {
@@ -316,15 +334,26 @@ def info_command(file: Model) -> Answer:
         "",
     ]
     try:
+        if sum(count > 0 for count in counts.values()) == 1:
+            raise UsageError("there is only one class; learn another one")
         report = clf.report()
     except UsageError as error:
         lines += [f"no estimate of the accuracy: {error}", ""]
     else:
         data["report"] = report.to_dict()
+        equal = {"uniform": "each class counts equally", "counts": "each image counts equally"}
+        lines.append(f"In the accuracy, {equal.get(str(clf.prior), 'classes count by their prior')}.")
+        if short:
+            worst = tuple(sorted(report.classes, key=lambda each: each.accuracy)[:SHOWN])
+            report = replace(report, classes=worst)
+            lines.append(f"The table has the {SHOWN} classes with the lowest accuracy; --all shows all.")
         lines += [str(report), ""]
-    names = list(map(escaped, counts))
-    width = max(map(len, names))
-    lines += [f"{name:<{width}}  {count:>9,}" for name, count in zip(names, counts.values(), strict=True)]
+    shown = list(counts.items())
+    if short:
+        lines.append(f"The {SHOWN} classes with the fewest images:")
+        shown = sorted(shown, key=lambda each: each[1])[:SHOWN]
+    width = max(len(named(name)) for name, _ in shown)
+    lines += [f"{named(name):<{width}}  {count:>9,}" for name, count in shown]
     return Answer(data, "\n".join(lines))
 
 
@@ -336,12 +365,17 @@ def class_counts(clf: OnlineClassifier) -> dict[str, int]:
 
 
 def warn_of_skipped(skipped: dict[Path, str]) -> None:
+    """Name the first of them, images that cannot be read before other files."""
+    from onebyone.data.images import named_as_image
     from onebyone.estimator.folders import printable
 
-    for path, why in list(skipped.items())[:NAMED]:
-        print(f"onebyone: {escaped(printable(path))} is skipped ({escaped(why)})", file=sys.stderr)
-    if len(skipped) > NAMED:
-        print(f"onebyone: {len(skipped) - NAMED} more are skipped; --json names all", file=sys.stderr)
+    paths = sorted(skipped, key=named_as_image, reverse=True)
+    for path in paths[:NAMED]:
+        print(f"onebyone: {escaped(printable(path))} is skipped ({escaped(skipped[path])})", file=sys.stderr)
+    if left := paths[NAMED:]:
+        images = sum(map(named_as_image, left))
+        what = f" ({number_of(images, 'image')} among them)" if images else ""
+        print(f"onebyone: {len(left)} more are skipped{what}; --json names all", file=sys.stderr)
 
 
 def warn_of_one_class(clf: OnlineClassifier) -> None:

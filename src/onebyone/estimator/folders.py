@@ -153,9 +153,9 @@ class Intake:
 
     def __init__(self, known: KnownFiles, learnt: Learnt) -> None:
         self.known, self.learnt = known, learnt
-        self.names = known.names()  # that contents are known by, also those of this call
+        self.names = known.names()  # by contents
         self.first: dict[int, LabelledFile] = {}  # the file of this call that decides the class, by contents
-        self.elsewhere: list[tuple[int, LabelledFile]] = []  # known, but under other names than their folders have
+        self.later: list[tuple[int, LabelledFile]] = []  # copies in this call, and known files with other labels
 
     def key_of_new(self, file: LabelledFile) -> int | None:
         """The key of the contents of a file that is to be learnt. None if it is known or cannot be read."""
@@ -168,16 +168,14 @@ class Intake:
 
     def is_new(self, key: int, file: LabelledFile) -> bool:
         """Whether a file with these contents is to be learnt."""
-        names = self.names.get(key)
-        if names is not None and file.label not in names:
-            self.elsewhere.append((key, file))
+        names = self.names.get(key, ())
+        if file.label in names:
+            self.learnt.known += 1
+        elif names or key in self.first:
+            self.later.append((key, file))
             return False
         self.first.setdefault(key, file)
-        if names is not None:
-            self.learnt.known += 1
-            return False
-        self.names[key] = (file.label,)
-        return True
+        return not names
 
     def moves(self) -> list[tuple[int, LabelledFile]]:
         """The files, with the keys of their contents, that are now in the folder of another class than they were.
@@ -186,15 +184,18 @@ class Intake:
         stay there.
         """
         found = []
-        for key, file in self.elsewhere:
+        for key, file in self.later:
             first = self.first.setdefault(key, file)
             if first is file:
                 found.append((key, file))
+            elif first.path in self.learnt.skipped:
+                self.learnt.skipped[file.path] = self.learnt.skipped[first.path]
             elif first.label == file.label:
                 self.learnt.known += 1
             else:
-                why = f"the same image is in {printable(first.path)} and counts there; remove one of the two"
-                self.learnt.skipped[file.path] = self.learnt.skipped.get(first.path, why)
+                self.learnt.skipped[file.path] = (
+                    f"the same image is in {printable(first.path)} and counts there; remove one of the two"
+                )
         return found
 
     def renames(self, moves: Sequence[tuple[int, LabelledFile]], classes: Collection[Label]) -> dict[Label, Label]:
