@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import onebyone_command
 from onebyone import Dataset, OnlineClassifier, __version__, create, datasets, load, methods
 from onebyone.cli.demo import BUDGET, chosen
 from onebyone.cli.progress import Bar
@@ -184,6 +185,15 @@ main()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (-signal.SIGINT, "", "")  # a shell reports 130
+
+
+@pytest.mark.parametrize(("word", "policy"), [("predict", "PASSIVE"), ("learn", None)])
+def test_threads_do_not_spin_in_short_commands(word: str, policy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(sys, "argv", ["onebyone", word, "--help"])
+    monkeypatch.setattr("onebyone.cli.main", lambda: None)
+    onebyone_command.main()
+    assert os.environ.get("OMP_WAIT_POLICY") == policy
 
 
 def test_a_signal_that_is_ignored_during_the_imports_stays_ignored() -> None:

@@ -16,16 +16,14 @@ import typer
 
 from onebyone.cli.options import Address, Executor
 from onebyone.cli.output import Answer
-from onebyone.cli.progress import Bar
-from onebyone.errors import UsageError
-from onebyone.runs.executors import executor_named
-from onebyone.runs.run import Interrupted
+from onebyone.errors import Interrupted, UsageError
 from onebyone.text import escaped
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
     from onebyone import OnlineClassifier
+    from onebyone.cli.progress import Bar
     from onebyone.estimator.folders import Learnt
 
 NAMED = 10  # skipped files that are named
@@ -67,14 +65,19 @@ def learn_command(
     Stopped or killed, the same command continues. No image is learnt twice:
     one that is now in another folder is moved to that class.
     """
-    from onebyone.estimator.folders import file_lock, printable  # slow to import, and needs scikit-learn
+    from onebyone.cli.progress import Bar  # imports torch, which takes a second
+    from onebyone.estimator.folders import file_lock, printable  # and scikit-learn
 
     if into.is_dir():
         raise UsageError(f"{into} is a folder; give the path of a file")
     with file_lock(into) as lock, Bar() as bar:
         clf = opened(into, encoder, memory, size)
         spread = workers is not None or executor != "local" or address is not None
-        chosen = executor_named(executor, address) if spread else None
+        chosen = None
+        if spread:
+            from onebyone.runs.executors import executor_named
+
+            chosen = executor_named(executor, address)
         try:
             learnt = _learnt(folder, into, clf, bar, workers, chosen, lock, rename)
         except (KeyboardInterrupt, Interrupted):
@@ -220,6 +223,7 @@ def predict_command(
     class is shown too. Images that cannot be read are named, and the exit code
     is then 1. Other files in folders are named and skipped.
     """
+    from onebyone.cli.progress import Bar
     from onebyone.data.images import named_as_image
     from onebyone.estimator.folders import examine_files, printable
 

@@ -231,7 +231,8 @@ def parse(
     expected = found.get("encoder_hash")
     left_out = encoder_tensors(blueprint) if expected is not None else set()
     check_shapes(blueprint, tensors, left_out)
-    learner = build(target, pretrained=expected is not None)
+    with nets.unfitted():
+        learner = build(target, pretrained=expected is not None)
     check_replay_size(learner)
     if expected is not None:
         check_encoder(learner, expected)
