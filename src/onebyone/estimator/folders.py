@@ -207,8 +207,8 @@ class Intake:
 
         All images in the folder of a new class are known as one class, which has no folder any more.
         """
-        moving = {file.path for _, file in moves}
-        stay = {file.label for file in self.first.values() if file.path not in moving | self.learnt.skipped.keys()}
+        leaving = {file.path for _, file in moves} | self.learnt.skipped.keys()
+        stay = {file.label for file in self.first.values() if file.path not in leaving}
         former = dict[Label, set[Label]]()  # of the images in each folder
         for key, file in moves:
             former.setdefault(file.label, set()).update(self.labels(key))
