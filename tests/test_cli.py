@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+import onebyone_command
 from onebyone import Dataset, OnlineClassifier, __version__, create, datasets, load, methods
 from onebyone.cli.demo import BUDGET, chosen
 from onebyone.cli.progress import Bar
@@ -186,6 +187,15 @@ main()
     assert (process.returncode, out, err) == (-signal.SIGINT, "", "")  # a shell reports 130
 
 
+@pytest.mark.parametrize(("word", "policy"), [("predict", "PASSIVE"), ("learn", None)])
+def test_threads_do_not_spin_in_short_commands(word: str, policy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", {})
+    monkeypatch.setattr(sys, "argv", ["onebyone", word, "--help"])
+    monkeypatch.setattr("onebyone.cli.main", lambda: None)
+    onebyone_command.main()
+    assert os.environ.get("OMP_WAIT_POLICY") == policy
+
+
 def test_a_signal_that_is_ignored_during_the_imports_stays_ignored() -> None:
     program = """
 import os, signal, sys
@@ -318,21 +328,20 @@ def test_merged_files(digits: Dataset, onebyone: Call, tmp_path: Path, monkeypat
             assert not Path("other").exists()
 
 
-def test_a_merge_overwrites_only_its_own_files_or_what_it_is_told_to(
-    digits: Dataset, onebyone: Call, tmp_path: Path
-) -> None:
+def test_a_merge_overwrites_only_what_it_is_told_to(digits: Dataset, onebyone: Call, tmp_path: Path) -> None:
     with registered():
         for number, name in enumerate(("one", "two", "mine")):
             OnlineClassifier("sums").partial_fit(digits.train_x[[number]], digits.train_y[[number]]).save(name)
         Path("same").symlink_to("one")
-        before = Path("mine").read_bytes()
-        code, out, err = onebyone("merge", "one", "two", "--into", "mine")
-        assert (code, out) == (2, "")
-        assert err == (
-            "onebyone: mine exists and would be overwritten; give another path, or --force to overwrite it\n"
-        )
-        assert Path("mine").read_bytes() == before
-        assert onebyone("merge", "same", "two", "--into", "one")[0] == 0
+        before = Path("one").read_bytes()
+        for files, into in ((("one", "two"), "mine"), (("one", "two"), "one"), (("same", "two"), "one")):
+            code, out, err = onebyone("merge", *files, "--into", into)
+            assert (code, out) == (2, "")
+            assert err == (
+                f"onebyone: {into} exists and would be overwritten; give another path, or --force to overwrite it\n"
+            )
+        assert Path("one").read_bytes() == before
+        assert onebyone("merge", "same", "two", "--into", "one", "--force")[0] == 0
         assert OnlineClassifier.load("one").n_samples_seen_ == 2
         assert onebyone("merge", "one", "two", "--into", "mine", "--force")[0] == 0
         assert OnlineClassifier.load("mine").n_samples_seen_ == 3

@@ -193,7 +193,7 @@ def test_a_size_bomb_is_refused_before_it_is_decoded(
                 UnreadableImage, match=r"bomb\..* cannot be read \(.*limit.*; reduce its size, or"
             ) as error:
                 pixels(path, "RGB", (8, 8))
-        assert any(text in str(error.value) for text in ("1,500", "1800"))
+        assert any(text in str(error.value) for text in ("1,500", "1,800"))
     monkeypatch.undo()
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
     assert pixels(path, "RGB", (8, 8)).shape == (8, 8, 3)

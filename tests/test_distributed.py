@@ -178,6 +178,31 @@ def test_a_folder_of_images(photos: Path, tmp_path: Path, monkeypatch: pytest.Mo
     same(again, whole, x)
 
 
+def test_images_in_the_folder_of_another_class_are_moved(photos: Path, tmp_path: Path) -> None:
+    (photos / "class 2" / "damaged.png").unlink()
+    clf, one = OnlineClassifier(batch_size=64), OnlineClassifier(batch_size=64)
+    distributed.learn_folder(photos, tmp_path / "model", clf, executor=Here())
+    moved = (photos / "class 0" / "0.png").rename(photos / "class 1" / "new.png")
+    learnt = distributed.learn_folder(photos, tmp_path / "model", clf, executor=Here())
+    assert (learnt.known, learnt.moved) == (29, {moved: ("class 0", "class 1")})
+    learn_folder(photos, tmp_path / "one", one)
+    paths = [str(path) for path in sorted(photos.glob("*/*.png"))]
+    same(OnlineClassifier.load(tmp_path / "model"), one, paths)
+    moved.rename(photos / "class 2" / "new.png")
+    fit(clf, photos, executor=Here())
+    assert clf._fitted().counts.tolist()[:3] == [9, 10, 11]
+
+
+def test_images_have_the_axes_of_the_classifier(photos: Path, tmp_path: Path) -> None:
+    """Before, the rows of an image were its channels."""
+    clf = OnlineClassifier(batch_size=64, channels="first")
+    learn_folder(photos, tmp_path / "one", clf)
+    assert clf._fitted().layout.sample_shape == (3, 32, 32)
+    with pytest.warns(SkippedFilesWarning):
+        other = fit(OnlineClassifier(batch_size=64, channels="first"), photos, executor=Here())
+    same(other, clf, [str(path) for path in sorted(photos.glob("*/[0-9].png"))])
+
+
 def test_labels_of_files_are_those_of_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "all" / "cafe\N{COMBINING ACUTE ACCENT}"  # as some systems write it
     folder.mkdir(parents=True)

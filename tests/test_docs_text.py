@@ -150,6 +150,12 @@ def test_a_missing_section_is_found() -> None:
     assert missing(half) == ["Parameters", "Returns", "Raises"]
 
 
+def test_the_help_has_the_first_line_of_the_help_of_each_command(onebyone: Call) -> None:
+    """It is written down in app.py, so that the help imports no command."""
+    for name, (_, summary) in COMMANDS.items():
+        assert onebyone(name, "--help")[1].split("\n\n")[1].strip().replace("\n  ", " ") == summary
+
+
 def test_the_page_of_the_command_line_has_every_command_and_option(onebyone: Call) -> None:
     text = run_path(str(ROOT / "docs" / "hooks" / "cli_page.py"))["commands"]()
     assert re.findall(r"(?m)^## (\S+)", text) == list(COMMANDS)

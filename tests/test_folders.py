@@ -133,17 +133,6 @@ def test_without_the_encoder_it_is_said_what_to_install(
     assert "pip install 'onebyone[photos]'" in err
 
 
-def test_an_image_in_the_folders_of_two_classes_is_learnt_once_for_each(tmp_path: Path) -> None:
-    root = write_images(tmp_path / "photos", count=3)
-    shutil.copy(root / "red" / "0.png", root / "blue" / "copy.png")
-    files, _ = find_images(root)
-    clf = new()
-    assert learn_files(clf, files).files == len(files)
-    clf.save(tmp_path / "model")
-    again = learn_files(OnlineClassifier.load(tmp_path / "model"), files)
-    assert (again.files, again.known) == (0, len(files))
-
-
 def test_a_classifier_of_gray_images_or_other_axes_reads_files_in_its_own_way(tmp_path: Path) -> None:
     root = write_images(tmp_path / "photos")
     files, _ = find_images(root)
@@ -166,7 +155,10 @@ def test_one_class_and_an_empty_folder_are_said(tmp_path: Path, onebyone: Call) 
     assert "green is skipped (an empty folder)" in err
     only = "onebyone: red is the only class so far, so every answer is red or unknown; learn another class\n"
     assert only in err
-    assert onebyone("predict", "model", root)[2] == onebyone("info", "model")[2] == only
+    assert onebyone("predict", "model", root / "red")[2] == only
+    code, out, err = onebyone("info", "model")
+    assert "no estimate of the accuracy: there is only one class" in out
+    assert err == only
 
 
 def test_one_image_is_no_plural(tmp_path: Path, onebyone: Call) -> None:
@@ -179,7 +171,7 @@ def test_links_are_followed_and_broken_ones_named(tmp_path: Path, onebyone: Call
     root = write_images(tmp_path / "photos", count=2, classes=("red", "green"))
     write_images(tmp_path / "elsewhere", count=2, classes=("blue",), seed=1)
     (root / "blue").symlink_to(tmp_path / "elsewhere" / "blue")
-    (root / "red" / "link.png").symlink_to(tmp_path / "elsewhere" / "blue" / "0.png")
+    (root / "red" / "link.png").symlink_to(write_images(tmp_path / "more", 1, ("red",), seed=2) / "red" / "0.png")
     (root / "red" / "broken.png").symlink_to(tmp_path / "nowhere.png")
     (root / "red" / "loop.png").symlink_to(root / "red" / "loop.png")
     code, out, err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")
@@ -225,10 +217,14 @@ def test_a_link_to_the_folder_itself_and_hidden_files_are_no_images(tmp_path: Pa
     (root / "red" / "._0.png").write_bytes(b"of another system")
     files, skipped = find_images(root)
     assert {file.label for file in files} == set(COLOURS)
-    assert skipped[root / "loop"] == "a link to the folder that it is in"
+    assert skipped[root / "loop"] == "a link to a folder that it is in"
     learn_folder(root, "model", new())
     code, out, err = onebyone("predict", "model", root / "red")
-    assert (code, len(out.splitlines()), err) == (0, 3, "")
+    assert (code, len(out.splitlines()), err) == (
+        0,
+        3,
+        f"onebyone: {root / 'red' / 'up'} is skipped (a link to a folder that it is in)\n",
+    )
 
 
 def test_a_broken_link_in_a_folder_is_reported(tmp_path: Path, onebyone: Call) -> None:
@@ -291,9 +287,93 @@ def test_a_file_of_a_camera_that_pillow_cannot_read_names_the_package(
     monkeypatch.setattr("onebyone.estimator.folders.suffixes", lambda: (".png",))
     root = write_images(tmp_path / "photos", count=1)
     (root / "red" / "1.HEIC").write_bytes(b"")
+    (root / "red" / "notes.txt").write_text("")
     code, _, err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")
     assert code == 0
-    assert "1.HEIC is skipped (Pillow cannot read .heic; pip install pillow-heif)" in err
+    said = "1.HEIC is skipped (Pillow cannot read .heic; pip install pillow-heif)"
+    assert said in err
+    code, out, err = onebyone("predict", "model", root)
+    assert (code, len(out.splitlines())) == (1, 4)
+    assert said in err
+    assert "notes.txt is skipped (no image file)" in err
+    assert "1 of 4 files cannot be read" in err
+    (root / "red" / "1.HEIC").unlink()
+    assert onebyone("predict", "model", root)[0] == 0
+    (root / "blue" / "0.png").rename(root / "blue" / "0.heic")
+    code, _, err = onebyone("predict", "model", root / "blue")
+    assert code == 2
+    assert "0.heic is skipped" in err
+    assert "blue has no image files that can be read" in err
+
+
+def test_images_that_cannot_be_read_are_named_before_other_files(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=2)
+    for number in range(12):
+        (root / f"{number}.db").write_bytes(b"")
+        (root / "red" / f"broken {number}.jpg").write_bytes(b"no image")
+    err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")[2]
+    assert err.count("/broken ") == 10
+    assert "onebyone: 14 more are skipped (2 images among them); --json names all\n" in err
+
+
+def test_images_in_nested_folders_are_learnt_and_predicted(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=2)
+    deep = write_images(tmp_path / "more", 2, seed=1) / "red"
+    deep.rename(root / "red" / "a trip")
+    (root / "red" / "a trip" / "round").symlink_to(root / "red")
+    _, out, err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB", "--json")
+    assert json.loads(out)["classes"] == {"blue": 2, "green": 2, "red": 4}
+    assert err == f"onebyone: {root}/red/a trip/round is skipped (a link to a folder that it is in)\n"
+    found = json.loads(onebyone("predict", "model", root, "--json")[1])
+    assert len(found["predictions"]) == 8
+
+
+def test_parts_of_a_data_set_are_not_taken_for_classes(tmp_path: Path, onebyone: Call) -> None:
+    for part in ("train", "val"):
+        write_images(tmp_path / "photos" / part, count=1)
+    code, _, err = onebyone("learn", "photos", "--into", "model", "--encoder", ENCODER)
+    assert code == 2
+    assert "photos is divided into train and val; give one of these, which has a folder per class" in err
+
+
+def test_an_unknown_image_has_no_class_in_tables_for_programs(tmp_path: Path, onebyone: Call) -> None:
+    root = write_images(tmp_path / "photos", count=20)
+    learn_folder(root, "model", OnlineClassifier(encoder=ENCODER, memory="1MB", batch_size=64))
+    Image.new("RGB", (40, 40)).save("black.png")
+    predict = ("predict", "model", "black.png")
+    (row,) = csv.DictReader(io.StringIO(onebyone(*predict, "--csv")[1]))
+    assert (row["class"], row["unknown"]) == ("", "1")
+    assert row["nearest"] in COLOURS
+    (found,) = json.loads(onebyone(*predict, "--json")[1])["predictions"]
+    assert (found["class"], found["nearest"]) == (None, row["nearest"])
+    assert f"unknown ({row['nearest']})" in onebyone(*predict)[1]
+
+
+def test_an_image_that_is_too_large_is_named_once(
+    tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = write_images(tmp_path / "photos", count=2)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 2000)
+    Image.new("RGB", (50, 60)).save(root / "red" / "large.png")
+    Image.new("RGB", (90, 90)).save(root / "red" / "larger.png")
+    err = onebyone("learn", root, "--into", "model", "--encoder", ENCODER, "--memory", "60KB")[2]
+    assert [line.rpartition("/")[2] for line in err.splitlines()] == [
+        "large.png is skipped (it has 50 x 60 pixels, and the limit is 2,000 pixels)",
+        "larger.png is skipped (it has more than 4,000 pixels, and the limit is 2,000 pixels)",
+    ]
+
+
+def test_with_many_classes_the_worst_are_shown(tmp_path: Path, onebyone: Call) -> None:
+    clf = OnlineClassifier("lda", memory="1MB").partial_fit(
+        np.random.default_rng(0).normal(0, 1, (60, 4)), [*range(12)] * 5
+    )
+    clf.save("model")
+    short, whole = (onebyone("info", "model", *more)[1] for more in ((), ("--all",)))
+    assert "In the accuracy, each class counts equally.\n" in short
+    assert "the 10 classes with the lowest accuracy; --all shows all" in short
+    assert len(whole.splitlines()) == len(short.splitlines()) + 2 * 2 - 2
+    assert len(json.loads(onebyone("info", "model", "--json")[1])["report"]["classes"]) == 12
+    assert onebyone("info", "model", "--json")[1] == onebyone("info", "model", "--json", "--all")[1]
 
 
 def test_classes_that_look_alike_are_named(tmp_path: Path, onebyone: Call) -> None:
@@ -333,7 +413,7 @@ def test_names_with_line_breaks_are_printed_on_one_line_and_paths_as_words_of_a_
 def test_a_link_to_a_classifier_leads_to_the_file_that_learns(tmp_path: Path, onebyone: Call) -> None:
     """Before, the link was replaced by a new file, and the file itself did not learn."""
     write_images(tmp_path / "one", 3, ("blue", "green"))
-    write_images(tmp_path / "two", 3, ("red",))
+    write_images(tmp_path / "two", 3, ("red",), seed=1)
     (tmp_path / "versions").mkdir()
     onebyone("learn", "one", "--into", "versions/first", "--encoder", ENCODER)
     Path("current").symlink_to("versions/first")

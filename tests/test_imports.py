@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,60 @@ assert not [name for name in sys.modules if name.startswith(("onebyone.paper", "
 
 def test_runs_need_no_packages_of_the_report_or_the_command_line() -> None:
     subprocess.run([sys.executable, "-c", RUNS], check=True)
+
+
+HELP = """
+import contextlib, sys
+
+for name in "torch numpy rich sklearn".split():
+    sys.modules[name] = None  # importing it fails
+import onebyone_command
+
+for words in (["--help"], ["--version"], ["lern"], ["learn", "--help"], ["info", "--help"], ["merge", "--help"]):
+    sys.argv = ["onebyone", *words]
+    with contextlib.suppress(SystemExit):
+        onebyone_command.main()
+"""
+
+
+def test_help_needs_no_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", HELP], capture_output=True, text=True, check=True)
+    assert done.stderr == "onebyone: No such command 'lern'. Did you mean 'learn'?\n"
+    assert done.stdout.count("Usage: onebyone") == 4
+
+
+COMPILER = """
+import sys
+
+import numpy as np
+import torch
+from onebyone import OnlineClassifier, nets
+
+for x in (np.random.default_rng(0).normal(0, 1, (30, 10)), np.zeros((30, 8, 8), np.uint8)):
+    OnlineClassifier(memory=200).partial_fit(x, [0, 1, 2] * 10).save(sys.argv[1])
+    OnlineClassifier.load(sys.argv[1]).predict(x)
+with torch.device("meta"):
+    nets.Preprocess(224, [0.5], [0.5])
+    if sys.argv[2] == "lite0":
+        assert nets.create("lite0", (3, 32, 32)).width == 1280
+print([name for name in ("torch._dynamo", "sympy", "matplotlib") if name in sys.modules])
+"""
+
+
+@pytest.mark.parametrize("encoder", ["none", pytest.param("lite0", marks=pytest.mark.slow)])
+def test_a_classifier_is_created_and_loaded_without_the_compiler(encoder: str, tmp_path: Path) -> None:
+    """Most operations on the device ``meta`` import torch._dynamo or sympy, which takes up to a second."""
+    words = [sys.executable, "-c", COMPILER, str(tmp_path / "model"), encoder]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_names_of_the_package_are_those_of_its_modules() -> None:
+    assert set(onebyone.__all__) < set(dir(onebyone))
+    for name in dir(onebyone):
+        getattr(onebyone, name)
+    import_module("onebyone.methods.er")  # the package ``methods`` does not replace the function
+    assert next(iter(onebyone.methods())) == "finetune"
+    assert not hasattr(onebyone, "other")
 
 
 def imported(tree: ast.AST) -> set[str]:

@@ -1,6 +1,6 @@
 """The files that a classifier has learnt are not learnt again, unless they were forgotten."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy, deepcopy
 from pathlib import Path
 
@@ -44,7 +44,7 @@ def test_files_of_images_that_were_forgotten_can_be_learnt_again(tmp_path: Path)
     assert learn_files(clf, files).files == 0
 
 
-@pytest.mark.parametrize("duplicate", [copy, deepcopy])
+@pytest.mark.parametrize("duplicate", [copy, deepcopy, lambda clf: new().merge(clf)])
 def test_a_copy_knows_its_own_files(tmp_path: Path, duplicate: Callable[[OnlineClassifier], OnlineClassifier]) -> None:
     files, _ = find_images(write_images(tmp_path / "photos"))
     clf = new()
@@ -54,12 +54,15 @@ def test_a_copy_knows_its_own_files(tmp_path: Path, duplicate: Callable[[OnlineC
     assert learn_files(clf, files).files == len(files) - 4
 
 
+def known(keys: Sequence[int], labels: str) -> KnownFiles:
+    found = KnownFiles()
+    with found.adding(keys, list(labels), keys):
+        return found
+
+
 def test_equal_sets_of_files_are_saved_as_equal_bytes() -> None:
-    images = torch.arange(6, dtype=torch.uint8)[:, None, None, None].expand(6, 3, 4, 4)
-    forward, backward = KnownFiles(), KnownFiles()
-    forward.add(range(6), list("ababab"), images)
-    backward.add(range(5, -1, -1), list("bababa"), images.flip(0))
-    one, other = (known.tensors({"a": 1, "b": 0}) for known in (forward, backward))
+    forward, backward = known(range(6), "ababab"), known(range(5, -1, -1), "bababa")
+    one, other = (files.tensors({"a": 1, "b": 0}) for files in (forward, backward))
     assert all(torch.equal(one[name], other[name]) for name in TENSORS)
     assert KnownFiles.from_tensors(one, {"a": 1, "b": 0}, []).entries == forward.entries
 
@@ -99,22 +102,41 @@ def learnt_elsewhere(tmp_path: Path) -> OnlineClassifier:
     return clf
 
 
-def test_files_of_an_earlier_version_are_read_and_others_refused() -> None:
-    known = KnownFiles()
-    known.add([5, 7], ["a", "b"], torch.zeros(2, 3, 4, 4, dtype=torch.uint8))
-    known = known.renamed({"a": "c"})
+def test_a_damaged_list_of_files_is_refused() -> None:
+    files = known([5, 7], "ab").renamed({"a": "c"})
     slots = {"b": 0, "c": 1}
-    tensors = known.tensors(slots)
-    assert KnownFiles.from_tensors(dict(tensors), slots, known.former_names) == known
-    old = {name: tensors[name] for name in TENSORS[:2]}
-    assert KnownFiles.from_tensors(old, slots, []).learnt == known.learnt
-    assert not old
+    tensors = files.tensors(slots)
+    assert KnownFiles.from_tensors(dict(tensors), slots, files.former_names) == files
     for wrong in (
+        {name: tensors[name] for name in TENSORS[:2]},
         tensors | {TENSORS[0]: tensors[TENSORS[0]][:1]},
         tensors | {TENSORS[1]: tensors[TENSORS[1]] + 1},
         tensors | {TENSORS[2]: tensors[TENSORS[2]].float()},
     ):
         with pytest.raises(UsageError, match="files that were learnt does not match its labels"):
-            KnownFiles.from_tensors(wrong, slots, known.former_names)
+            KnownFiles.from_tensors(wrong, slots, files.former_names)
     with pytest.raises(UsageError, match="a name that is missing"):
         KnownFiles.from_tensors(dict(tensors), slots, [])
+
+
+def test_files_that_could_not_be_learnt_are_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as after a failed save. Those that could not be moved are known as what they were."""
+    files, _ = find_images(write_images(tmp_path / "photos", count=2))
+    clf = new()
+    learn_files(clf, files[:3])
+    with monkeypatch.context() as patch:
+        patch.setattr(OnlineClassifier, "_accept", raise_full)
+        with pytest.raises(UsageError, match="full"):
+            learn_files(clf, files)
+    moved = [files[0]._replace(label="red"), *files[1:]]
+    assert learn_files(clf, files).files == 3
+    with monkeypatch.context() as patch:
+        patch.setattr(OnlineClassifier, "_accept", raise_full)
+        with pytest.raises(UsageError, match="full"):
+            learn_files(clf, moved)
+    assert learn_files(clf, files).known == 6
+    assert len(learn_files(clf, moved).moved) == 1
+
+
+def raise_full(*arguments: object) -> None:
+    raise UsageError("the disk is full")

@@ -14,7 +14,8 @@ from onebyone import load, nets
 from onebyone.methods import lda
 from onebyone.methods.lda import LDA, LDAOptions
 from onebyone.nets import Adapted
-from onebyone.nets.onnx import Session, one_torch_thread
+from onebyone.nets.onnx import Session
+from onebyone.tensors import one_thread
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def three_threads() -> Iterator[None]:
 
 @pytest.mark.usefixtures("three_threads")
 def test_torch_has_one_thread_in_the_block_and_then_all_again() -> None:
-    with one_torch_thread():
+    with one_thread():
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == 3
 

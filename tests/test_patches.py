@@ -1,18 +1,20 @@
 """Features of images without a network: patches, their filters, and the dead leaves that filters come from."""
 
 from dataclasses import replace
+from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from made_statistics import learn, make
-from onebyone import Dataset, Spec
+from onebyone import Dataset, OnlineClassifier, Spec
 from onebyone.data import CropFlip
 from onebyone.nets import Patches
 from onebyone.nets.leaves import dead_leaves
-from onebyone.nets.patches import FLOOR, MOST_PATCHES, PICTURES, REGULARISATION, clusters, cosines
+from onebyone.nets.patches import FLOOR, MOST_PATCHES, PICTURES, REGULARISATION, clusters, cosines, fitted
 
 
 def patches_by_hand(patches: Patches, images: Tensor) -> Tensor:
@@ -138,3 +140,19 @@ def test_images_of_any_size(shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("options", "stride"), [({}, 1), ({"budget": 2_000_000}, 2), ({"stride": 3}, 3)], ids=str)
 def test_many_filters_use_every_second_row(digits: Dataset, options: dict[str, int], stride: int) -> None:
     assert make(digits.spec, **options).extractor.stride == stride
+
+
+def test_filters_are_computed_once_and_not_for_a_file_that_has_them(
+    digits: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clf = OnlineClassifier(memory=200).partial_fit(digits.train_x[:50], digits.train_y[:50])
+    clf.save(tmp_path / "model")
+    fitted.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(Patches, "compute", lambda *_: pytest.fail("computed"))
+        loaded = OnlineClassifier.load(tmp_path / "model")
+    assert np.array_equal(loaded.predict_proba(digits.test_x), clf.predict_proba(digits.test_x))
+    threads = []
+    monkeypatch.setattr(torch, "set_num_threads", threads.append)
+    OnlineClassifier(memory=200).partial_fit(digits.train_x[:50], digits.train_y[:50])
+    assert threads == [1, torch.get_num_threads()]

@@ -21,7 +21,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 def commands() -> str:
     """Every command, in the order of ``onebyone --help``, with its arguments and options."""
     group: Any = typer.main.get_command(app)
-    return "\n\n".join(described(name, command) for name, command in group.commands.items())
+    return "\n\n".join(described(name, group.get_command(None, name)) for name in group.list_commands(None))
 
 
 def described(name: str, command: Any) -> str:

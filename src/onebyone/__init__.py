@@ -10,16 +10,18 @@
 True
 """
 
+import sys
+from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from onebyone.data import Dataset, Spec, datasets, from_arrays, from_folder, load
-from onebyone.errors import UsageError
-from onebyone.methods import Learner, create, methods
-from onebyone.streams import blurry, class_incremental, gaussian, iid, returning
-
 if TYPE_CHECKING:
+    from onebyone.data import Dataset, Spec, datasets, from_arrays, from_folder, load
+    from onebyone.errors import UsageError
     from onebyone.estimator import OnlineClassifier as OnlineClassifier
+    from onebyone.methods import Learner, create, methods
     from onebyone.runs.results import read_results as read_results
+    from onebyone.streams import blurry, class_incremental, gaussian, iid, returning
 
 __version__ = "0.2.0"
 
@@ -41,20 +43,48 @@ __all__ = [
     "returning",
 ]
 
+# Names are imported when they are asked for: torch takes a second, and OnlineClassifier needs scikit-learn.
+_MODULES = {
+    "data": ("Dataset", "Spec", "datasets", "from_arrays", "from_folder", "load"),
+    "errors": ("UsageError",),
+    "estimator": ("OnlineClassifier",),
+    "methods": ("Learner", "create", "methods"),
+    "runs.results": ("read_results",),
+    "streams": ("blurry", "class_incremental", "gaussian", "iid", "returning"),
+}
+_SOURCES = {name: f"onebyone.{module}" for module, names in _MODULES.items() for name in names}
+_PACKAGES = ("data", "distributed", "errors", "memory", "nets", "streams")
+
+
+class _Package(ModuleType):
+    """This module. ``methods`` is a function and also the name of a package, which an import would put in its place."""
+
+    @property
+    def methods(self) -> Any:
+        return import_module("onebyone.methods").methods
+
+    @methods.setter
+    def methods(self, package: ModuleType) -> None:
+        pass
+
+
+sys.modules[__name__].__class__ = _Package
+
 
 def __getattr__(name: str) -> Any:
-    if name == "OnlineClassifier":  # imported when it is asked for: nothing else here needs scikit-learn
-        try:
-            from onebyone.estimator import OnlineClassifier
-        except ImportError as error:
-            raise ImportError(f"OnlineClassifier needs more ({error}); pip install 'onebyone[estimator]'") from error
-        return OnlineClassifier
-    if name == "distributed":
-        from importlib import import_module
+    if name in _PACKAGES:
+        return import_module(f"onebyone.{name}")
+    if name not in _SOURCES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        found = getattr(import_module(_SOURCES[name]), name)
+    except ImportError as error:
+        if name != "OnlineClassifier":
+            raise
+        raise ImportError(f"OnlineClassifier needs more ({error}); pip install 'onebyone[estimator]'") from error
+    globals()[name] = found
+    return found
 
-        return import_module("onebyone.distributed")
-    if name == "read_results":  # learning from arrays does not need runs
-        from onebyone.runs.results import read_results
 
-        return read_results
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_SOURCES, *_PACKAGES})

@@ -25,6 +25,10 @@ class UsageError(ValueError):
     """
 
 
+class Interrupted(Exception):
+    """The user stopped a command, which can be continued: what was done is saved."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
     """The error for a name that is not in a registry, with the nearest one that is.
 

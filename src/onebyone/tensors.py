@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -92,3 +93,14 @@ def writes(module: nn.Module) -> tuple[object, ...]:
 def nbytes(*parts: nn.Module) -> int:
     """Bytes of all tensors in the state of some modules."""
     return sum(tensor.nbytes for part in parts for tensor in part.state_dict().values())
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """In the block, torch computes on one thread: several would wait for each other, or for other threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

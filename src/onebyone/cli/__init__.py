@@ -8,7 +8,9 @@ import sys
 import warnings
 from collections.abc import Sequence
 
-from onebyone.errors import UsageError
+from onebyone.errors import Interrupted, UsageError
+
+QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"  # as in onebyone.engine.device, whose import would import torch
 
 
 def main() -> None:
@@ -17,11 +19,11 @@ def main() -> None:
         from onebyone.cli.app import app
     except ModuleNotFoundError as missing:
         sys.exit(f"onebyone: the command line needs {missing.name}; install it with: pip install 'onebyone[cli]'")
-    from onebyone.engine.device import QUEUES
-    from onebyone.runs.run import Interrupted
-
     os.environ.setdefault(QUEUES, "32")  # for packs of runs; this process is ours, and CUDA has not started yet
     warnings.showwarning = _print_warning
+    # Of Pillow, for each large image: the command names the file and says more. The variable is for workers.
+    warnings.filterwarnings("ignore", "Image size .* exceeds limit")
+    os.environ.setdefault("PYTHONWARNINGS", "ignore:Image size")
     sentence = ""
     try:
         refuse_empty(sys.argv[1:])

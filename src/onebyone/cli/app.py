@@ -1,30 +1,70 @@
-"""The commands."""
+"""The commands. Each is imported when it is used: most need torch, whose import takes a second."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from onebyone import __version__
-from onebyone.cli import listings
-from onebyone.cli.demo import demo_command
-from onebyone.cli.learn import info_command, learn_command, predict_command
-from onebyone.cli.merge import merge_command
-from onebyone.cli.output import Answer, command
-from onebyone.cli.reproduce import report_command, reproduce_command
-from onebyone.cli.runs import run_command, sweep_command, table_command
-from onebyone.cli.serve import serve_command
-from onebyone.cli.tune import tune_command
+from onebyone.cli.output import command, interrupt_ends
 
-app = typer.Typer(
-    name="onebyone",
-    help="Learn a classifier online, one class at a time.",
-    rich_markup_mode=None,  # plain help: one line per option
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+# Name -> where its function is, and the first line of its help. In the order of the help: to teach and use a
+# classifier, to run experiments, to see what can be named.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "learn": ("learn.learn_command", "Learn a folder of images, or continue with more of them."),
+    "predict": ("learn.predict_command", "Predict the classes of images, with probabilities."),
+    "info": ("learn.info_command", "Show classes, bytes and accuracy of a saved classifier."),
+    "merge": ("merge.merge_command", "Merge classifiers that were taught separately."),
+    "serve": ("serve.serve_command", "Serve a classifier over HTTP, with a page to teach it."),
+    "demo": ("demo.demo_command", "Compare methods on ten digits: a table and a picture."),
+    "run": ("runs.run_command", "Learn a stream with one method and leave a result folder."),
+    "sweep": ("runs.sweep_command", "Do every run of a grid, several at a time."),
+    "tune": ("tune.tune_command", "Find the best setting of every method, on held-out data."),
+    "table": ("runs.table_command", "Tabulate results: mean and standard deviation over seeds."),
+    "reproduce": ("reproduce.reproduce_command", "Repeat the paper: do the missing runs of a table or figure."),
+    "report": ("reproduce.report_command", "Report on runs of the paper: a page, figures and tables."),
+    "methods": ("listings.methods", "List all methods, or the options of one method."),
+    "datasets": ("listings.datasets", "List all data sets."),
+    "streams": ("listings.streams", "List all streams with their options."),
+}
+SETTINGS: dict[str, Any] = {
+    "rich_markup_mode": None,  # plain help: one line per option
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+class Commands(TyperGroup):
+    """The group of all commands, which imports only those that are used."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in COMMANDS and cmd_name not in self.commands:
+            module, _, function = COMMANDS[cmd_name][0].partition(".")
+            with interrupt_ends():
+                found = getattr(import_module(f"onebyone.cli.{module}"), function)
+            alone = typer.Typer(add_completion=False, **SETTINGS)
+            alone.command(cmd_name)(command(found))
+            self.commands[cmd_name] = typer.main.get_command(alone)
+        return self.commands.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, summary) for name, (_, summary) in COMMANDS.items()])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS:  # the error names the nearest of the commands that are there
+            for name in COMMANDS:
+                self.commands[name] = typer.core.TyperCommand(name)
+        return super().resolve_command(ctx, args)
+
+
+app = typer.Typer(name="onebyone", help="Learn a classifier online, one class at a time.", cls=Commands, **SETTINGS)
 
 
 def _version(asked: bool) -> None:
@@ -40,25 +80,3 @@ def _root(
     ] = False,
 ) -> None:
     pass
-
-
-# In the order of the help: to teach and use a classifier, to run experiments, to see what can be named.
-COMMANDS: dict[str, Callable[..., Answer]] = {
-    "learn": learn_command,
-    "predict": predict_command,
-    "info": info_command,
-    "merge": merge_command,
-    "serve": serve_command,
-    "demo": demo_command,
-    "run": run_command,
-    "sweep": sweep_command,
-    "tune": tune_command,
-    "table": table_command,
-    "reproduce": reproduce_command,
-    "report": report_command,
-    "methods": listings.methods,
-    "datasets": listings.datasets,
-    "streams": listings.streams,
-}
-for name, function in COMMANDS.items():
-    app.command(name)(command(function))

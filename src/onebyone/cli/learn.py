@@ -6,7 +6,9 @@ import csv
 import io
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,19 +16,18 @@ import typer
 
 from onebyone.cli.options import Address, Executor
 from onebyone.cli.output import Answer
-from onebyone.cli.progress import Bar
-from onebyone.errors import UsageError
-from onebyone.runs.executors import executor_named
-from onebyone.runs.run import Interrupted
+from onebyone.errors import Interrupted, UsageError
 from onebyone.text import escaped
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
     from onebyone import OnlineClassifier
+    from onebyone.cli.progress import Bar
     from onebyone.estimator.folders import Learnt
 
 NAMED = 10  # skipped files that are named
+SHOWN = 10  # classes in the tables of ``info``
 Model = Annotated[Path, typer.Argument(metavar="FILE", help="A saved classifier, or a folder of autosave or serve.")]
 
 
@@ -48,38 +49,57 @@ def learn_command(
     ] = None,
     executor: Executor = "local",
     address: Address = None,
+    rename: Annotated[
+        bool | None,
+        typer.Option(
+            "--rename/--no-rename",
+            help="If a folder seems renamed: rename its class, or move its images.",
+            show_default="only say it",
+        ),
+    ] = None,
 ) -> Answer:
     """Learn a folder of images, or continue with more of them.
 
     The names of sub-folders are the classes. If the file exists, it learns
     what is new in the folder: new classes, or more images of those it has.
-    Stopped or killed, the same command continues. No image is learnt twice.
+    Stopped or killed, the same command continues. No image is learnt twice:
+    one that is now in another folder is moved to that class.
     """
-    from onebyone.estimator.folders import file_lock, printable  # slow to import, and needs scikit-learn
+    from onebyone.cli.progress import Bar  # imports torch, which takes a second
+    from onebyone.estimator.folders import file_lock, printable  # and scikit-learn
 
     if into.is_dir():
         raise UsageError(f"{into} is a folder; give the path of a file")
     with file_lock(into) as lock, Bar() as bar:
         clf = opened(into, encoder, memory, size)
         spread = workers is not None or executor != "local" or address is not None
-        chosen = executor_named(executor, address) if spread else None
+        chosen = None
+        if spread:
+            from onebyone.runs.executors import executor_named
+
+            chosen = executor_named(executor, address)
         try:
-            learnt = _learnt(folder, into, clf, bar, workers, chosen, lock)
+            learnt = _learnt(folder, into, clf, bar, workers, chosen, lock, rename)
         except (KeyboardInterrupt, Interrupted):
             raise Interrupted(f"stopped; run the same command again to continue {into}") from None
     warn_of_skipped(learnt.skipped)
-    if not learnt.files and not learnt.known:
+    tell_moves(learnt)
+    if not learnt.files and not learnt.known and not learnt.moved:
         raise UsageError(f"no image in {folder} can be read")
     warn_of_one_class(clf)
     counts, alike = class_counts(clf), warn_of_alike(clf)
+    moved = f", {len(learnt.moved)} moved" if learnt.moved else ""
     known = f", {learnt.known} known already" if learnt.known else ""
     skipped = f", {len(learnt.skipped)} skipped" if learnt.skipped else ""
     total = f"{into} knows {number_of(len(counts), 'class', 'classes')}, {number_of(sum(counts.values()), 'image')}"
-    text = f"{number_of(learnt.files, 'image')} learnt{known}{skipped}; {total}"
+    text = f"{number_of(learnt.files, 'image')} learnt{moved}{known}{skipped}; {total}"
     data = {
         "file": into,
         "learnt": learnt.files,
         "known": learnt.known,
+        "moved": {printable(path): classes for path, classes in learnt.moved.items()},
+        "renamed": learnt.renamed,
+        "undecided": learnt.undecided,
         "skipped": {printable(path): why for path, why in learnt.skipped.items()},
         "classes": counts,
         "alike": alike,
@@ -95,6 +115,7 @@ def _learnt(
     workers: int | None,
     executor: Any,
     lock: BaseFileLock,
+    rename: bool | None,
 ) -> Learnt:
     """Learn in this process, or in workers if there is an executor."""
     from onebyone.estimator.folders import learn_folder
@@ -103,10 +124,30 @@ def _learnt(
         bar.reading("learning", done, total)
 
     if executor is None:
-        return learn_folder(folder, into, clf, progress=progress, lock=lock)
+        return learn_folder(folder, into, clf, progress=progress, lock=lock, rename=rename)
     from onebyone import distributed
 
-    return distributed.learn_folder(folder, into, clf, workers=workers, executor=executor, progress=progress, lock=lock)
+    return distributed.learn_folder(
+        folder, into, clf, workers=workers, executor=executor, progress=progress, lock=lock, rename=rename
+    )
+
+
+def tell_moves(learnt: Learnt) -> None:
+    """Say which images count in another class now, and which classes have another name."""
+    for (was, now), count in Counter(learnt.moved.values()).items():
+        print(f"onebyone: {number_of(count, 'image')} moved from {named(was)} to {named(now)}", file=sys.stderr)
+    for old, new in learnt.renamed.items():
+        print(f"onebyone: the class {named(old)} is called {named(new)} now", file=sys.stderr)
+    for old, new in learnt.undecided.items():
+        print(
+            f"onebyone: all images in the folder {named(new)} are known as {named(old)}, which has no folder now; "
+            "--rename renames the class, and --no-rename moves these images only",
+            file=sys.stderr,
+        )
+
+
+def named(label: object) -> str:
+    return escaped(str(label))
 
 
 def as_word(path: Path) -> str:
@@ -178,16 +219,21 @@ def predict_command(
 ) -> Answer:
     """Predict the classes of images, with probabilities.
 
-    An image that is like nothing learnt is marked as unknown. Its most
-    probable class is shown too. Files that cannot be read are named, and the
-    exit code is then 1.
+    An image that is like nothing learnt is marked as unknown. Its nearest
+    class is shown too. Images that cannot be read are named, and the exit code
+    is then 1. Other files in folders are named and skipped.
     """
+    from onebyone.cli.progress import Bar
+    from onebyone.data.images import named_as_image
     from onebyone.estimator.folders import examine_files, printable
 
+    paths, skipped = image_files(images)
+    failed = {path: why for path, why in skipped.items() if named_as_image(path)}
+    total = len(paths) + len(failed)
     clf = loaded(file)
     if unknown_rate is not None:
         clf.unknown_rate = unknown_rate
-    paths, rows, failed = image_files(images), [], dict[Path, str]()
+    rows = []
     classes = [str(label) for label in clf.classes_.tolist()]
     with Bar() as bar:
         done = 0
@@ -196,47 +242,51 @@ def predict_command(
             bar.reading("predicting", done, len(paths))
             for row, position in enumerate(positions):
                 chances = {name: float(chance) for name, chance in zip(classes, found.probabilities[row], strict=True)}
+                nearest, unknown = str(found.labels[row]), bool(found.unknown[row])
                 rows.append(
                     {
                         "file": printable(paths[position]),
-                        "class": str(found.labels[row]),
+                        "class": None if unknown else nearest,
                         "probability": max(chances.values()),
-                        "unknown": bool(found.unknown[row]),
+                        "unknown": unknown,
+                        "nearest": nearest,
                         "probabilities": chances,
                     }
                 )
-    warn_of_skipped(failed)
+    warn_of_skipped(skipped | failed)
     warn_of_one_class(clf)
     text = csv_text(rows, classes) if as_csv else table(rows)
-    failure = f"{len(failed)} of {len(paths)} files cannot be read" if failed else ""
-    return Answer(
-        {"predictions": rows, "unreadable": {printable(p): why for p, why in failed.items()}}, text, "", failure
-    )
+    failure = f"{len(failed)} of {number_of(total, 'file')} cannot be read" if failed else ""
+    data = {
+        "predictions": rows,
+        "unreadable": {printable(path): why for path, why in failed.items()},
+        "skipped": {printable(path): why for path, why in skipped.items() if path not in failed},
+    }
+    return Answer(data, text, "", failure)
 
 
-def image_files(given: Sequence[Path]) -> list[Path]:
-    """The files, and the image files in the folders, except hidden ones. Broken links are not left out silently."""
-    from onebyone.data.images import suffixes
+def image_files(given: Sequence[Path]) -> tuple[list[Path], dict[Path, str]]:
+    """The files, and the image files in the folders; and what is skipped in the folders, and why."""
+    from onebyone.estimator.folders import images_below
 
-    found: list[Path] = []
+    found, skipped = list[Path](), dict[Path, str]()
     for path in given:
-        if path.is_dir():
-            named = sorted(each for each in path.rglob("*") if each.suffix.lower() in suffixes())
-            inside = [each for each in named if each.is_file() or not each.exists()]
-            inside = [each for each in inside if not any(part[0] == "." for part in each.relative_to(path).parts)]
-            if not inside:
-                raise UsageError(f"{path} has no image files")
-            found += inside
-        else:
+        if not path.is_dir():
             found.append(path)
-    return found
+            continue
+        inside = list(images_below(path, skipped))
+        if not inside:
+            warn_of_skipped(skipped)
+            raise UsageError(f"{path} has no image files that can be read")
+        found += inside
+    return found, skipped
 
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     """Columns of text. Names of files are never cut off."""
     cells = [("class", "probability", "file")]
     for row in rows:
-        name = f"unknown ({row['class']})" if row["unknown"] else row["class"]
+        name = f"unknown ({row['nearest']})" if row["unknown"] else row["class"]
         cells.append((escaped(name), f"{100 * row['probability']:.1f} %", escaped(row["file"])))
     width = max(len(name) for name, _, _ in cells)
     return "\n".join(f"{name:<{width}}  {chance:>11}  {file}" for name, chance, file in cells)
@@ -245,18 +295,26 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 def csv_text(rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["file", "class", "probability", "unknown", *classes])
+    writer.writerow(["file", "class", "probability", "unknown", "nearest", *classes])
     for row in rows:
         chances = [f"{row['probabilities'][name]:.6f}" for name in classes]
-        writer.writerow([row["file"], row["class"], f"{row['probability']:.6f}", int(row["unknown"]), *chances])
+        known = [row["class"], f"{row['probability']:.6f}", int(row["unknown"]), row["nearest"]]
+        writer.writerow([row["file"], *known, *chances])
     return text.getvalue().rstrip("\n")
 
 
-def info_command(file: Model) -> Answer:
-    """Show classes, bytes and accuracy of a saved classifier."""
+def info_command(
+    file: Model, every: Annotated[bool, typer.Option("--all", help="Show all classes.", show_default=False)] = False
+) -> Answer:
+    """Show classes, bytes and accuracy of a saved classifier.
+
+    Of more than ten classes, it shows the ten with the lowest accuracy and the
+    ten with the fewest images.
+    """
     clf = loaded(file)
     warn_of_one_class(clf)
     counts = class_counts(clf)
+    short = not every and len(counts) > SHOWN
     assert clf._state is not None
     encoder = clf.encoder if isinstance(clf.encoder, str) else type(clf.encoder).__name__
     data: dict[str, Any] = {
@@ -280,32 +338,48 @@ def info_command(file: Model) -> Answer:
         "",
     ]
     try:
+        if sum(count > 0 for count in counts.values()) == 1:
+            raise UsageError("there is only one class; learn another one")
         report = clf.report()
     except UsageError as error:
         lines += [f"no estimate of the accuracy: {error}", ""]
     else:
         data["report"] = report.to_dict()
+        equal = {"uniform": "each class counts equally", "counts": "each image counts equally"}
+        lines.append(f"In the accuracy, {equal.get(str(clf.prior), 'classes count by their prior')}.")
+        if short:
+            worst = tuple(sorted(report.classes, key=lambda each: each.accuracy)[:SHOWN])
+            report = replace(report, classes=worst)
+            lines.append(f"The table has the {SHOWN} classes with the lowest accuracy; --all shows all.")
         lines += [str(report), ""]
-    names = list(map(escaped, counts))
-    width = max(map(len, names))
-    lines += [f"{name:<{width}}  {count:>9,}" for name, count in zip(names, counts.values(), strict=True)]
+    shown = list(counts.items())
+    if short:
+        lines.append(f"The {SHOWN} classes with the fewest images:")
+        shown = sorted(shown, key=lambda each: each[1])[:SHOWN]
+    width = max(len(named(name)) for name, _ in shown)
+    lines += [f"{named(name):<{width}}  {count:>9,}" for name, count in shown]
     return Answer(data, "\n".join(lines))
 
 
 def class_counts(clf: OnlineClassifier) -> dict[str, int]:
     """How many samples of each class were learnt."""
-    assert clf._state is not None
-    counts = clf._state.counts.tolist()
-    return {str(label): counts[slot] for label, slot in zip(clf._state.labels, clf._state.columns, strict=True)}
+    from onebyone.estimator.folders import sample_counts
+
+    return {str(label): count for label, count in sample_counts(clf).items()}
 
 
 def warn_of_skipped(skipped: dict[Path, str]) -> None:
+    """Name the first of them, images that cannot be read before other files."""
+    from onebyone.data.images import named_as_image
     from onebyone.estimator.folders import printable
 
-    for path, why in list(skipped.items())[:NAMED]:
-        print(f"onebyone: {escaped(printable(path))} is skipped ({why})", file=sys.stderr)
-    if len(skipped) > NAMED:
-        print(f"onebyone: {len(skipped) - NAMED} more are skipped; --json names all", file=sys.stderr)
+    paths = sorted(skipped, key=named_as_image, reverse=True)
+    for path in paths[:NAMED]:
+        print(f"onebyone: {escaped(printable(path))} is skipped ({escaped(skipped[path])})", file=sys.stderr)
+    if left := paths[NAMED:]:
+        images = sum(map(named_as_image, left))
+        what = f" ({number_of(images, 'image')} among them)" if images else ""
+        print(f"onebyone: {len(left)} more are skipped{what}; --json names all", file=sys.stderr)
 
 
 def warn_of_one_class(clf: OnlineClassifier) -> None:

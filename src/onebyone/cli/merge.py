@@ -29,7 +29,7 @@ def merge_command(
     The result is the same as if one classifier had learnt all samples. All
     classifiers must have the same parameters and keep statistics, as the default
     method does. The files that are read are not changed, unless the file to
-    write is one of them.
+    write is one of them, which needs --force.
     """
     from onebyone.estimator.folders import file_lock  # slow to import, and needs scikit-learn
 
@@ -38,7 +38,7 @@ def merge_command(
     if into.is_dir():
         raise UsageError(f"{into} is a folder; give the path of a file")
     with file_lock(into):  # before reading, because one of the files may be the one to write
-        if into.exists() and not force and not any(file.exists() and file.samefile(into) for file in files):
+        if into.exists() and not force:
             raise UsageError(f"{into} exists and would be overwritten; give another path, or --force to overwrite it")
         merged = merged_from(files)
         merged.save(into)
@@ -54,7 +54,7 @@ def merged_from(files: Sequence[Path]) -> OnlineClassifier:
     for file in files[1:]:
         try:
             other = loaded(file)
-            twice = len(merged._fitted().files.learnt & other._fitted().files.learnt)
+            twice = len(merged._fitted().files.contents & other._fitted().files.contents)
             merged.merge(other)
         except UsageError as error:
             raise UsageError(f"{file} cannot be merged with those before it: {error}") from None

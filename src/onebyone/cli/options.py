@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import fields
+from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 
-from onebyone.data import datasets
 from onebyone.errors import UsageError
-from onebyone.methods import methods
-from onebyone.runs import RunConfig
-from onebyone.runs.executors import EXECUTORS
-from onebyone.streams import streams
 
 
 def names(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
@@ -24,10 +20,15 @@ def names(known: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
     return lambda incomplete: [name for name in known() if name.startswith(incomplete)]
 
 
+def registered(module: str, function: str) -> Callable[[], Iterable[str]]:
+    """Names that a function of a module lists. The module is imported when the names are needed."""
+    return lambda: getattr(import_module(f"onebyone.{module}"), function)()
+
+
 COMPLETIONS: dict[str, Callable[[str], list[str]]] = {
-    "method": names(methods),
-    "dataset": names(datasets),
-    "stream": names(streams),
+    "method": names(registered("methods", "methods")),
+    "dataset": names(registered("data", "datasets")),
+    "stream": names(registered("streams", "streams")),
     "device": names(lambda: ("auto", "cpu", "cuda")),
 }
 
@@ -54,7 +55,7 @@ Executor = Annotated[
     typer.Option(
         metavar="NAME",
         help="local, ray, or slurm:NAME=VALUE,... for submitit.",
-        autocompletion=names(lambda: EXECUTORS),
+        autocompletion=names(lambda: ("local", "ray", "slurm")),
     ),
 ]
 Address = Annotated[
@@ -69,6 +70,8 @@ Jobs = Annotated[int | None, typer.Option(metavar="N", help="Runs at once.", sho
 
 def config_options() -> list[Parameter]:
     """A command-line option for every field of RunConfig but the method's own options."""
+    from onebyone.runs import RunConfig
+
     hints = get_type_hints(RunConfig)
     return [_option(item, hints[item.name]) for item in fields(RunConfig) if item.name != "options"]
 

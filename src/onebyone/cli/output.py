@@ -6,15 +6,20 @@ import dataclasses
 import functools
 import inspect
 import json
+import signal
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
-from rich.console import Console, RenderableType
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
 
 _silent: ContextVar[bool] = ContextVar("silent", default=False)
 OPTIONS: dict[str, Any] = {
@@ -42,6 +47,8 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
     @functools.wraps(function)
     def call(*, as_json: bool, quiet: bool, **options: Any) -> None:
         before = _silent.set(as_json or quiet)
+        with interrupt_ends():
+            import torch  # noqa: F401
         try:
             answer = function(**options)
         finally:
@@ -62,6 +69,21 @@ def command(function: Callable[..., Answer]) -> Callable[..., None]:
     return call
 
 
+@contextmanager
+def interrupt_ends() -> Iterator[None]:
+    """For the import of torch: Ctrl-C ends the process, as an exception in torch's initialisation would abort it."""
+    handler = signal.getsignal(signal.SIGINT)
+    ours = threading.current_thread() is threading.main_thread()  # only there, handlers can be set
+    if handler is not signal.default_int_handler or not ours:  # ignored, as in the background of a shell: it stays so
+        yield
+        return
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
 def silent() -> bool:
     """Whether the user asked for the result only: no progress."""
     return _silent.get()
@@ -73,6 +95,8 @@ def show(text: RenderableType) -> None:
         if text:
             print(text)  # not by rich, which folds long lines
     else:
+        from rich.console import Console
+
         Console(markup=False, highlight=False).print(text)  # square brackets in a summary are text
 
 

@@ -56,6 +56,9 @@ class UnreadableImage(UsageError):
         elif type(error).__name__ == "UnidentifiedImageError":
             self.reason = "it is no image, or of an unknown format"
         elif type(error).__name__ == "DecompressionBombError" or isinstance(error, TooLarge):
+            if not isinstance(error, TooLarge):  # Pillow's own words are a warning of an attack
+                limit = pillow().MAX_IMAGE_PIXELS
+                self.reason = f"it has more than {2 * limit:,} pixels, and the limit is {limit:,} pixels"
             remedy = "reduce its size, or set PIL.Image.MAX_IMAGE_PIXELS to a larger number if you trust it"
         name = source if isinstance(source, (str, PathLike)) else f"an image of mode {source.mode}"
         super().__init__(f"{name} cannot be read ({self.reason}); {remedy}")
@@ -224,6 +227,15 @@ def suffixes() -> tuple[str, ...]:
     """Endings of the files that are read as images."""
     known = pillow().registered_extensions()
     return (*SUFFIXES, *(suffix for suffix in OPTIONAL_SUFFIXES if suffix in known))
+
+
+def named_as_image(path: PurePath) -> bool:
+    """Whether the ending of a name is that of an image, also if images of this kind cannot be read here.
+
+    >>> named_as_image(Path("a.HEIC")), named_as_image(Path("Thumbs.db"))
+    (True, False)
+    """
+    return path.suffix.lower() in SUFFIXES + OPTIONAL_SUFFIXES
 
 
 def why_no_image(path: PurePath) -> str:

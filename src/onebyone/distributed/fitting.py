@@ -15,14 +15,24 @@ import numpy as np
 from filelock import BaseFileLock
 
 from onebyone.data import SkippedFilesWarning
-from onebyone.distributed.shards import FILES, Images, Shard, as_shards, shards_of_files, without_copies
+from onebyone.distributed.shards import FILES, Images, Shard, as_shards, new_parts, shards_of_files
 from onebyone.engine import choose_device
 from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.estimator import OnlineClassifier
 from onebyone.estimator.building import check_settings
 from onebyone.estimator.calls import begin, learning
-from onebyone.estimator.folders import Learnt, as_given, file_lock, find_images, image_batches, known_files, learn_files
+from onebyone.estimator.folders import (
+    Intake,
+    Learnt,
+    as_given,
+    file_lock,
+    find_images,
+    image_batches,
+    known_files,
+    learn_files,
+    move_files,
+)
 from onebyone.estimator.inputs import read_samples
 from onebyone.estimator.state import State
 from onebyone.estimator.verbs import copied
@@ -91,20 +101,18 @@ def fit(
     True
     """
     at_least_one(workers=workers)
-    parts = _new_shards(classifier, shards, columns)
-    skipped = _fit(classifier, parts, workers, executor, progress) if parts else {}
-    if skipped:
-        path, why = next(iter(skipped.items()))
-        warnings.warn(f"{len(skipped)} images skipped; the first: {path} ({why})", SkippedFilesWarning, stacklevel=2)
-    return classifier
-
-
-def _new_shards(classifier: OnlineClassifier, shards: Any, columns: tuple[str, str]) -> Sequence[Shard]:
-    """The shards, without the image files that the classifier knows already."""
     parts = as_shards(shards, columns)
     if not parts:
         raise UsageError("there are no shards; give at least one")
-    return without_copies(parts, known_files(classifier))[0]
+    intake = Intake(known_files(classifier), Learnt())
+    parts = new_parts(parts, intake)
+    skipped = _fit(classifier, parts, workers, executor, progress) if parts else {}
+    intake.learnt.skipped |= skipped
+    move_files(classifier, intake)
+    if skipped := intake.learnt.skipped:
+        path, why = next(iter(skipped.items()))
+        warnings.warn(f"{len(skipped)} images skipped; the first: {path} ({why})", SkippedFilesWarning, stacklevel=2)
+    return classifier
 
 
 def _fit(
@@ -150,22 +158,24 @@ def learn_folder(
     executor: str | Executor = "local",
     progress: Progress | None = None,
     lock: BaseFileLock | None = None,
+    rename: bool | None = None,
 ) -> Learnt:
     """Learn the images of a folder with several workers, and save the classifier to a file every ``ROUND`` images.
 
-    Classifier and lock are those of :func:`onebyone.estimator.folders.learn_folder`. Interrupted, the same call
+    Classifier, lock and rename are those of :func:`onebyone.estimator.folders.learn_folder`. Interrupted, the same call
     continues.
     """
     at_least_one(workers=workers)
     files, skipped = find_images(folder)
     with nullcontext() if lock is not None else file_lock(into):
-        parts, copies = without_copies(list(shards_of_files(files)), known_files(classifier))
-        learnt = Learnt(known=copies, skipped=skipped)
-        per_round = ROUND // FILES
+        learnt = Learnt(skipped=skipped)
+        intake = Intake(known_files(classifier), learnt)
+        parts = new_parts(list(shards_of_files(files)), intake)
+        per_round, known = ROUND // FILES, learnt.known
         with executor_named(executor) as chosen:
             for first in range(0, len(parts), per_round):
                 now = parts[first : first + per_round]
-                before = copies + FILES * first
+                before = known + FILES * first
 
                 def told(done: int, total: int | None, before: int = before) -> None:
                     if progress is not None:
@@ -175,6 +185,9 @@ def learn_folder(
                 learnt.skipped |= unread
                 learnt.files += sum(part.count or 0 for part in now) - len(unread)
                 classifier.save(into)
+        move_files(classifier, intake, rename=rename)
+        if learnt.moved or learnt.renamed:
+            classifier.save(into)
     return learnt
 
 

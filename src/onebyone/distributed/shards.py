@@ -16,8 +16,7 @@ from torch import Tensor
 from onebyone.data.arrays import read_npz
 from onebyone.data.images import suffixes
 from onebyone.errors import UsageError
-from onebyone.estimator.folders import LabelledFile, class_name, contents_key, find_images
-from onebyone.estimator.labels import Label
+from onebyone.estimator.folders import Intake, LabelledFile, class_name, contents_key, find_images
 
 FILES = 256  # image files per shard of a folder
 CALL = 1000  # samples per call of ``partial_fit``
@@ -202,27 +201,23 @@ def shards_of_files(files: Sequence[LabelledFile]) -> Iterator[Images]:
         yield Images(files[start : start + FILES])
 
 
-def without_copies(parts: Sequence[Shard], known: Iterable[tuple[int, Label]]) -> tuple[list[Shard], int]:
-    """The shards without image files that are known or have the contents of another one, and how many these are.
+def new_parts(parts: Sequence[Shard], intake: Intake) -> list[Shard]:
+    """The shards without image files that are known or have the contents of another one, which the intake notes.
 
     Reads all files, some at a time, because copies may be in shards of different workers.
     """
-    seen, copies, found = set(known), 0, list[Shard]()
+    found = list[Shard]()
     with ThreadPoolExecutor() as threads:
         for part in parts:
             if not isinstance(part, Images):
                 found.append(part)
                 continue
-            kept = []
-            for file, key in zip(part.files, threads.map(_key, part.paths), strict=True):
-                if key is not None and (key, file.label) in seen:
-                    copies += 1
-                else:  # a file that cannot be read is reported by the worker
-                    seen |= {(key, file.label)} if key is not None else set()
-                    kept.append(file)
+            keys = threads.map(_key, part.paths)
+            # A file that cannot be read is reported by the worker.
+            kept = [file for file, key in zip(part.files, keys, strict=True) if key is None or intake.is_new(key, file)]
             if kept:
                 found.append(Images(kept))
-    return found, copies
+    return found
 
 
 def _key(path: Path) -> int | None:

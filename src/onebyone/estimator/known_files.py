@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -23,7 +24,7 @@ class Taught(NamedTuple):
     """What a file was learnt as."""
 
     label: Label  # of its class now
-    sample: int  # key of its pixels, as ``forget`` gets them; 0 in files of earlier versions, which did not store it
+    sample: int  # key of its pixels, as ``forget`` gets them
 
 
 @dataclass(frozen=True)
@@ -35,13 +36,24 @@ class KnownFiles:
 
     entries: dict[tuple[int, Label], Taught] = field(default_factory=dict)
 
-    def add(self, keys: Sequence[int], labels: Sequence[Label], images: Tensor) -> None:
-        """Add files of these contents and labels, decoded as ``images`` [n, channels, height, width].
+    @contextmanager
+    def adding(self, keys: Sequence[int], labels: Sequence[Label], samples: Sequence[int]) -> Iterator[None]:
+        """Add files of these new contents, labels and pixels, and remove them again if the block raises anything.
 
-        All other methods return new objects. This one is called for each batch, and there may be a million entries.
+        All other methods return new objects. Copying a million entries for each batch would take longer than learning
+        small images. The caller holds the lock of the classifier.
         """
-        for key, label, sample in zip(keys, labels, sample_keys(images), strict=True):
-            self.entries[key, label] = Taught(label, sample)
+        new = {(key, label): Taught(label, sample) for key, label, sample in zip(keys, labels, samples, strict=True)}
+        self.entries.update(new)
+        try:
+            yield
+        except BaseException:
+            for file in new:
+                del self.entries[file]
+            raise
+
+    def without_contents(self, keys: Collection[int]) -> KnownFiles:
+        return KnownFiles({file: taught for file, taught in self.entries.items() if file[0] not in keys})
 
     def copy(self) -> KnownFiles:
         return KnownFiles(self.entries.copy())
@@ -65,13 +77,26 @@ class KnownFiles:
         }
         return KnownFiles(now | {(key, taught.label): taught for (key, _), taught in now.items()})
 
+    def without_former_names(self, labels: Collection[Label]) -> KnownFiles:
+        """Without the names that the classes with these labels had before."""
+        own = {file: taught for file, taught in self.entries.items() if file[1] == taught.label}
+        return KnownFiles(own | {file: taught for file, taught in self.entries.items() if taught.label not in labels})
+
     def united(self, other: KnownFiles) -> KnownFiles:
         return KnownFiles({**self.entries, **other.entries})
 
     @property
-    def learnt(self) -> set[tuple[int, Label]]:
-        """The keys of the contents, with the labels that the classes have now."""
-        return {(key, taught.label) for (key, _), taught in self.entries.items()}
+    def contents(self) -> set[int]:
+        """The keys of the contents."""
+        return {key for key, _ in self.entries}
+
+    def names(self) -> dict[int, tuple[Label, ...]]:
+        """The names that files are known by, by their contents."""
+        found, shared = dict[int, tuple[Label, ...]](), dict[tuple[Label, ...], tuple[Label, ...]]()
+        for key, name in self.entries:
+            names = (*found.get(key, ()), name)
+            found[key] = shared.setdefault(names, names)  # of a million files, most have equal names
+        return found
 
     @property
     def former_names(self) -> list[Label]:
@@ -100,12 +125,9 @@ class KnownFiles:
     def from_tensors(
         cls, tensors: dict[str, Tensor], slots: Mapping[Label, int], former_names: Sequence[Label]
     ) -> KnownFiles:
-        """The files in the tensors of a saved classifier, which are removed from them. Old ones have two of them."""
-        contents = tensors.pop(TENSORS[0], torch.zeros(0, dtype=TYPES[0]))
-        found = tensors.pop(TENSORS[1], torch.zeros(0, dtype=TYPES[1]))
-        samples = tensors.pop(TENSORS[2], torch.zeros_like(contents))
-        names = tensors.pop(TENSORS[3], torch.full_like(found, OWN_NAME))
-        columns = (contents, found, samples, names)
+        """The files in the tensors of a saved classifier, which are removed from them."""
+        columns = [tensors.pop(name, torch.zeros(0, dtype=kind)) for name, kind in zip(TENSORS, TYPES, strict=True)]
+        _, found, _, names = columns
         label_of = {slot: label for label, slot in slots.items()}
         alike = all(column.dtype == kind and column.dim() == 1 for column, kind in zip(columns, TYPES, strict=True))
         if not alike or len({len(column) for column in columns}) > 1 or not set(found.tolist()) <= label_of.keys():

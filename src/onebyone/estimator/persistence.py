@@ -226,7 +226,8 @@ def parse(
     left_out = encoder_tensors(blueprint) if expected is not None else set()
     left_out |= {name for name in blueprint.state_dict() if name.endswith(GENERATOR) and name not in tensors}
     check_shapes(blueprint, tensors, left_out)
-    learner = build(target, pretrained=expected is not None)
+    with nets.unfitted():
+        learner = build(target, pretrained=expected is not None)
     check_replay_size(learner)
     if expected is not None:
         check_encoder(learner, expected)

@@ -71,7 +71,7 @@ class ChangingClassifier(AnsweringClassifier):
         if self._state is None:
             own = learner_parameters(parameters)
             check_same(own, theirs.parameters)
-            return replace(theirs, parameters=own)  # the device may be another one
+            return replace(theirs, parameters=own, files=theirs.files.copy())  # the device may be another one
         mine = copied(self._state)
         if type(mine.learner).merge is Learner.merge:
             mine.learner.merge(theirs.learner)  # raises: such learners cannot merge, whatever the parameters are

@@ -54,7 +54,10 @@ class Learner(nn.Module, ABC, Generic[C]):
         self.seed = seed
         counts = torch.zeros(spec.num_classes, dtype=torch.int64, device=device)
         self.register_buffer("counts", counts)  # samples seen, by class
-        self.register_buffer("labels", torch.arange(spec.num_classes, device=device), persistent=False)
+        # On the device ``meta``, where there are no values, ``arange`` would import torch's compiler.
+        numbers = torch.zeros if counts.is_meta else torch.arange
+        labels = numbers(spec.num_classes, dtype=torch.int64, device=device)
+        self.register_buffer("labels", labels, persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
         self.generator = generator(seed, "learner", device)
         self._reused: tuple[tuple[Any, ...], Any] | None = None

@@ -12,7 +12,7 @@ from onebyone.nets.creation import (
 from onebyone.nets.encoder import Encoder, Precision, encoders, register
 from onebyone.nets.heads import CosineHead, cosine, multilayer, unit
 from onebyone.nets.normalization import separate_batches
-from onebyone.nets.patches import LARGEST, Directions, Patches
+from onebyone.nets.patches import LARGEST, Directions, Patches, unfitted
 from onebyone.nets.preprocess import Preprocess, image_size, scaled
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "scaled",
     "separate_batches",
     "timm_model",
+    "unfitted",
     "unit",
     "weights_hash",
 ]

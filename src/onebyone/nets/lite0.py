@@ -53,6 +53,8 @@ class Lite0(nn.Module):
         self.session: tuple[int, Session] | None = None  # with the version of the weights that it has
 
     def forward(self, x: Tensor) -> Tensor:
+        if x.is_meta:  # only the shape is asked for, and computing it layer by layer would import torch's compiler
+            return torch.zeros(len(x), self.network._conv_head.out_channels, device="meta")
         learning = self.training or x.requires_grad or next(self.parameters()).requires_grad
         real = type(x) is Tensor and not torch.compiler.is_compiling()  # and not only a shape
         tensors = [*self.parameters(), *self.buffers()]

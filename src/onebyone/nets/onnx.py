@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 
 from onebyone.errors import UsageError
 from onebyone.nets.preprocess import Preprocess, scaled
+from onebyone.tensors import one_thread
 
 ONNX = "onnx:"  # before the path of an ONNX file
 Array = npt.NDArray[Any]
@@ -64,7 +64,7 @@ class Session:
             return joined([self.run(prepare(part), self.threads) for part in parts])
         found, waiting = list[Array](), deque[Future[Array]]()
         self.opened(1)  # once, and not by every thread
-        with one_torch_thread(), ThreadPoolExecutor(self.threads) as pool:
+        with one_thread(), ThreadPoolExecutor(self.threads) as pool:
             for part in parts:
                 if len(waiting) == 2 * self.threads:  # so that prepared parts take little memory
                     found.append(waiting.popleft().result())
@@ -136,17 +136,6 @@ class OnnxNetwork(nn.Module):
         if self.dtype == np.uint8:
             x = ((x + 1) * 127.5).round().clamp(0, 255)
         return x.permute(0, 2, 3, 1) if self.channels_last else x
-
-
-@contextmanager
-def one_torch_thread() -> Iterator[None]:
-    """In the block, torch computes on one thread: several would wait for the threads of other libraries."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def joined(parts: Sequence[Array]) -> Tensor:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache, lru_cache, partial
 
 import torch
@@ -9,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onebyone.nets.leaves import dead_leaves
+from onebyone.tensors import one_thread
 
 LARGEST = 32  # pixels of the shorter side, by default; larger images are scaled down to it
 COMPONENTS = 64  # coefficients per patch
@@ -22,6 +26,7 @@ SCENES = 64  # dead leaves images that estimate mean and standard deviation of e
 CODES = 8  # units per standard deviation: features are rounded to units when they are summed, up to 127 of them
 LENGTH = 2.0  # of normalised vectors before they are projected, per square root of a dimension
 REGULARISATION = 0.1  # of the whitening; normalised patches have variance 1
+_fitting: ContextVar[bool] = ContextVar("fitting", default=True)
 
 
 class Patches(nn.Module):
@@ -89,7 +94,7 @@ class Patches(nn.Module):
 
         Patches with the same settings and seed are fitted once per process. On the device ``meta`` there are no values.
         """
-        if self.filters.is_meta:
+        if self.filters.is_meta or not _fitting.get():
             return
         settings = self.patch, self.stride, self.threshold, len(self.signs) > 1
         buffers = fitted((self.channels, *self.size), self.count, *settings, seed, torch.get_default_dtype())
@@ -189,8 +194,19 @@ def fitted(
     ``dtype`` is the present default type of torch, in which they are computed.
     """
     patches = Patches(shape, filters, patch, stride, threshold, mirrored)
-    patches.compute(torch.Generator().manual_seed(seed))
+    with one_thread():  # for tensors as small as these, several threads are slower
+        patches.compute(torch.Generator().manual_seed(seed))
     return patches.state_dict()
+
+
+@contextmanager
+def unfitted() -> Iterator[None]:
+    """In the block, filters of patches are not computed, because they will be loaded."""
+    before = _fitting.set(False)
+    try:
+        yield
+    finally:
+        _fitting.reset(before)
 
 
 @cache
@@ -292,6 +308,8 @@ class Directions(nn.Module):
 
     def fit(self, seed: int) -> None:
         """Draw the directions, or how values are distributed."""
+        if next(self.buffers()).is_meta:
+            return
         generator = torch.Generator().manual_seed(seed)
         if not self.raw:
             self.order.view(-1)[: self.size] = torch.randperm(self.size, generator=generator)

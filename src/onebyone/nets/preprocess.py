@@ -63,12 +63,13 @@ class Preprocess(nn.Module):
             )
         self.size, self.interpolation, self.crop, self.limits = sides, interpolation, crop, limits
         # One multiplication and one addition for floats within `limits`. They follow from the arguments, so they are
-        # not part of the state.
-        deviation, black, span = torch.tensor(std), limits[0], limits[1] - limits[0]
-        self.register_buffer("scale", (1 / (span * deviation))[:, None, None], persistent=False)
-        self.register_buffer(
-            "shift", (-(torch.tensor(mean) + black / span) / deviation)[:, None, None], persistent=False
-        )
+        # not part of the state. Computed on the CPU: on the device ``meta``, arithmetic imports torch's compiler.
+        deviation, average = torch.tensor(std, device="cpu"), torch.tensor(mean, device="cpu")
+        black, span = limits[0], limits[1] - limits[0]
+        scale, shift = 1 / (span * deviation), -(average + black / span) / deviation
+        device = torch.empty(0).device  # the default, which the caller may have set
+        self.register_buffer("scale", scale[:, None, None].to(device), persistent=False)
+        self.register_buffer("shift", shift[:, None, None].to(device), persistent=False)
 
     @property
     def full_size(self) -> tuple[int, int] | None:

@@ -18,6 +18,7 @@ from onebyone import engine, streams
 from onebyone.data import Dataset, load
 from onebyone.engine import NotNow, choose_device, completion, environment, measure_cost, torch_settings
 from onebyone.engine.pack import Steps
+from onebyone.errors import Interrupted as Interrupted
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
@@ -37,10 +38,6 @@ CURVE = "curve.csv"
 # Steps between two checkpoints, so that a crash costs a minute at most. On a GPU one takes as long as a hundred steps.
 CPU_STEPS, GPU_STEPS = 500, 5000
 T = TypeVar("T")
-
-
-class Interrupted(Exception):
-    """The run was stopped by the user, after writing a checkpoint (if it has a folder)."""
 
 
 class Run:
