@@ -129,8 +129,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
         def parts(filters: int, raw: bool = True) -> tuple[Patches | Directions, Moments, KeptSample, Chosen]:
             extractor, moments, kept = self.parts(filters, raw)
-            width = moments.width + (extractor.size if isinstance(extractor, Directions) and raw and filters else 0)
-            return extractor, moments, kept, Chosen(1 if self.reads_patches else width)
+            if isinstance(extractor, Patches):
+                return extractor, moments, kept, Chosen(1, 1)  # all features have one factor
+            projects = raw and filters > 0
+            return extractor, moments, kept, Chosen(1 + projects, moments.width + projects * extractor.size)
 
         def size(filters: int, raw: bool = True) -> int:
             with torch.device("meta"):  # shapes only
@@ -338,8 +340,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
         if samples > FEW:
             self.chosen.drop()
         elif self.moments.weights.any() and not self.settings_serve():
-            self.solution()
-            self._solution = None  # nobody asked for it
+            asked = self._solution is not None
+            self.chosen.keep(int(self.counts.sum()), self.solution().members)
+            if not asked:
+                self._solution = None  # which would only have to be kept up to date
 
     @torch.no_grad()
     def solution(self) -> Solution:
@@ -369,7 +373,6 @@ class PatchLDA(Learner[PatchLDAOptions]):
             members = with_projections(
                 statistics, values, self.extractor, lambda part: Discriminant(part, *settings), self.gain
             )
-            self.chosen.keep(int(self.counts.sum()), members)
         self._solution = Solution(members, known, self)
         return self._solution
 
