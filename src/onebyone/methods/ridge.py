@@ -268,7 +268,7 @@ def feature_scale(statistics: Statistics, alike: bool = False, one_unit: bool = 
     variance = squares * varies / total
     common = torch.full_like(variance, 1 / math.sqrt(float(variance.mean()) or 1.0)) * varies
     if alike:
-        return common.float().double()
+        return common
     relative = variance / variance.max().clamp(min=1e-300)
     number = float(relative.sum() ** 2 / relative.square().sum().clamp(min=1e-300))  # of features with variance
     even = ramp((number - 1) / max(len(variance) - 1, 1), UNEVEN, EVEN)
@@ -277,8 +277,7 @@ def feature_scale(statistics: Statistics, alike: bool = False, one_unit: bool = 
     if one_unit:
         within = (count * within + len(within) * within.mean()) / (count + len(within))
     own = within.where(within > 0, 1.0).rsqrt() * varies
-    # To single precision, in which it is stored.
-    return (even * common + (1 - even) * own).float().double()
+    return even * common + (1 - even) * own
 
 
 def shrunk_means(ridge: Ridge) -> Tensor:
