@@ -340,10 +340,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         if samples > FEW:
             self.chosen.drop()
         elif self.moments.weights.any() and not self.settings_serve():
-            asked = self._solution is not None
             self.chosen.keep(int(self.counts.sum()), self.solution().members)
-            if not asked:
-                self._solution = None  # which would only have to be kept up to date
 
     @torch.no_grad()
     def solution(self) -> Solution:

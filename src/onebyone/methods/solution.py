@@ -40,9 +40,8 @@ class Chosen(nn.Module):
     def __init__(self, members: int, width: int) -> None:
         super().__init__()
         self.register_buffer("numbers", torch.zeros(3 + members * FIELDS, dtype=torch.float64))
-        self.register_buffer(
-            "scales", torch.zeros(width, dtype=torch.float64)
-        )  # of one member after the other; one number if all are equal
+        # Of one member after the other; one number if those of all features are equal.
+        self.register_buffer("scales", torch.zeros(width, dtype=torch.float64))
 
     def drop(self) -> None:
         """Settings are chosen again before the next answer, and before the next change."""
@@ -64,7 +63,7 @@ class Chosen(nn.Module):
 
     def settings(self) -> list[tuple[float, int, tuple[Tensor, Strength]]]:
         """Weight, number of features, and what else a discriminant is like, of each member."""
-        found, scales = [], self.scales
+        found, scales = [], self.scales.clone()  # they stay as they are when others are chosen
         for weight, count, *strength in self.numbers[3:].view(-1, FIELDS).tolist():
             if weight:
                 scale = scales.expand(int(count)) if len(scales) == 1 else scales[: int(count)]
