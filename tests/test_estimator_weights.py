@@ -9,7 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from classifiers import NETWORKS, state_of, vectors
+from classifiers import NETWORKS, learner_of, state_of, vectors
 from onebyone import Dataset, OnlineClassifier, UsageError, create
 from onebyone.data import Spec
 from onebyone.methods import ReplayOptions, method
@@ -37,6 +37,7 @@ def weights_are_copies(name: str, seed: int) -> None:
     for part in np.array_split(np.arange(len(X)), rng.integers(1, 5)):
         clf.partial_fit(X[part], [Y[position] for position in part], sample_weight=weight[part])
     expected.partial_fit(X[copies], [Y[position] for position in copies])
+    learner_of(clf).refresh()  # after calls of few samples, settings are those of fewer samples
     assert clf.classes_.tolist() == expected.classes_.tolist()
     assert clf.n_samples_seen_ == (weight > 0).sum()
     np.testing.assert_allclose(clf.decision_function(X), expected.decision_function(X), rtol=1e-9, atol=1e-9)

@@ -14,6 +14,7 @@ IMPOSSIBLE = "these samples cannot all have been learnt; give samples that were 
 BLOCK = 256  # rows of the matrix updated at once: few enough to stay in the processor's cache
 LARGEST_CODE = 127  # of an integer feature, positive or negative
 CAPACITY = 2**31 - 1  # of a sum of products of integers
+TINY = 1e-150  # a sum of squares that counts as a rounding error in any unit
 ROUNDING = 1e-12  # of the squares of a feature: less may be rounding errors of their sums
 SINGLE = 1e-7  # relative rounding error of a number in single precision
 EXACT_ROWS = 2**24 // LARGEST_CODE**2  # so many products of two codes are summed in float32 without rounding

@@ -136,7 +136,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
         def size(filters: int, raw: bool = True) -> int:
             with torch.device("meta"):  # shapes only
-                return nbytes(*parts(filters, raw))
+                *counted, chosen = parts(filters, raw)
+                return nbytes(*counted) + chosen.scales.nbytes
 
         raw = self.reads_patches or size(0) <= budget
         least = 0 if raw and not self.reads_patches else 1
@@ -149,7 +150,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
     @property
     def memory_bytes(self) -> int:
         """Bytes of the statistics and kept samples, without the solution, which is computed from them."""
-        return nbytes(self.extractor, self.moments, self.kept, self.chosen)
+        return nbytes(self.extractor, self.moments, self.kept) + self.chosen.scales.nbytes
 
     @property
     def filters(self) -> int:

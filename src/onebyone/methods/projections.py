@@ -80,8 +80,10 @@ def drawn_statistics(statistics: Statistics, features: Features, count: int) -> 
     numbers = (weights * min(1.0, max(DRAWN, SAMPLES * count) / total) + 1e-6).round().clamp(min=2)
     covariance = scatter / max(total - len(weights), 1.0)
     known = torch.zeros_like(axis) if rounding is None else rounding / total
-    # Of dependent values, it has no root otherwise.
-    covariance = covariance + (ROUNDING * covariance.diagonal().clamp(min=0) + known + 1e-300).diag()
+    # Of dependent or constant values, it has no root otherwise.
+    variance = covariance.diagonal()
+    least = known + moments.TINY
+    covariance = covariance + (torch.where(variance > least, ROUNDING * variance, least - variance)).diag()
     # This root hardly changes with rounding errors of the sums, where eigenvectors could be others.
     root = torch.linalg.cholesky_ex(covariance).L.T.nan_to_num()
     found, within, squares = [], means.new_zeros(count, count), means.new_zeros(count)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from onebyone.errors import UsageError
+from onebyone.memory import moments
 
 START, STEP = 0.1, 10**0.5  # of the search for the strength
 STRONGEST = 1000.0
@@ -27,7 +28,6 @@ NEAR = 0.9  # of the largest separation: strengths beyond one with less do not c
 NO_SEPARATION = 0.01
 # Features are standardised when fewer than this fraction of them carry the variance; between the two, partly.
 UNEVEN, EVEN = 0.15, 0.25
-TINY = 1e-150  # a sum of squares that counts as rounding error in any unit
 FLOOR = 1e-6  # of the variance of all samples: the least that samples are taken to vary within classes
 THIN = 1 / 8  # degrees of freedom per feature, below which the factorisation of the scatter is that of few samples
 ROUNDING = 1e-14  # of the scatter, relative to its trace
@@ -264,7 +264,7 @@ def feature_scale(statistics: Statistics, alike: bool = False, one_unit: bool = 
     squares = (scatter.diagonal() + between).clamp(min=0)
     varies = torch.ones_like(squares)
     if rounding is not None:
-        varies = ((squares / rounding.clamp(min=TINY)).log10() / 2 + 0.5).clamp(0, 1)
+        varies = ((squares / rounding.clamp(min=moments.TINY)).log10() / 2 + 0.5).clamp(0, 1)
     variance = squares * varies / total
     common = torch.full_like(variance, 1 / math.sqrt(float(variance.mean()) or 1.0)) * varies
     if alike:
