@@ -13,7 +13,7 @@ from made_statistics import statistics
 from onebyone.memory import KeptSample
 from onebyone.memory.sample import keys
 from onebyone.methods.discriminant import Discriminant
-from onebyone.methods.ridge import Ridge, Statistics, best_ridge, identity, thin_root
+from onebyone.methods.ridge import Ridge, Statistics, best_ridge, feature_scale, identity, thin_root
 from onebyone.methods.temperature import ANY_FEATURES, expected_temperature, fitted_temperature, probabilities
 
 
@@ -316,3 +316,18 @@ def test_keys_look_random() -> None:
     assert found.min() >= 0
     assert abs(float(found.double().mean()) / 2**61 - 1) < 0.05
     assert abs(float((found % 2).double().mean()) - 0.5) < 0.05
+
+
+def test_features_are_standardised_by_degrees() -> None:
+    """There is no share of the variance at which factors jump: rounding errors would decide on which side they are."""
+    last = None
+    for share in torch.linspace(0.0, 0.6, 301, dtype=torch.float64):
+        scatter = torch.cat([torch.ones(4), share.repeat(16)]).double().diag() * 100 + 1e-3
+        scale = feature_scale(
+            Statistics(torch.tensor([60.0, 60.0]).double(), torch.zeros(2, 20).double(), scatter, None)
+        )
+        if last is not None and share > 0.01:
+            assert float((scale / last).log().abs().max()) < 0.15
+        last = scale
+    assert last is not None
+    assert float(last.std()) == 0  # evenly distributed: one factor

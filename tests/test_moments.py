@@ -162,3 +162,33 @@ def test_folding_keeps_every_entry_once(width: int) -> None:
     assert folded.shape == (width + 1, width // 2)
     assert sorted(folded.flatten().tolist()) == sorted(square[*torch.tril_indices(width, width)].tolist())
     assert torch.equal(unfold(folded), square)
+
+
+def test_what_removed_samples_leave_counts_as_rounding_errors() -> None:
+    """A feature that is constant in the samples that are left does not vary, whatever was there before."""
+    generator = torch.Generator().manual_seed(0)
+    large = 1e3 * torch.randn(50, 2, generator=generator, dtype=torch.float64)
+    rest = torch.tensor([[0.1, 0.0], [0.1, 1.0], [0.1, 2.0]], dtype=torch.float64)
+    y = torch.zeros(53, dtype=torch.int64)
+    moments, other = (Moments(2, 1, torch.float64) for _ in range(2))
+    moments.add(torch.cat([large, rest]), y)
+    for part in large.split(20):
+        before = moments.squares()
+        moments.add(part, y[: len(part)], -torch.ones(len(part), dtype=torch.float64))
+        moments.check_possible(before)
+    other.merge(moments)
+    for each in (moments, other):
+        rounding = each.rounding()
+        assert rounding is not None
+        assert bool(((each.scatter().diagonal() > rounding) == torch.tensor([False, True])).all())
+
+
+def test_equal_samples_do_not_vary() -> None:
+    """Their features may be computed in other batches, and then differ in the last bits. Origins are rounded."""
+    values = torch.full((40, 1), 1 / 3, dtype=torch.float64) * (1 + 1e-14 * (torch.arange(40)[:, None] % 3))
+    moments = Moments(1, 1, torch.float64)
+    moments.add(values, torch.zeros(40, dtype=torch.int64))
+    rounding = moments.rounding()
+    assert rounding is not None
+    assert moments.scatter()[0, 0] <= rounding[0]
+    assert moments.is_covariance()
