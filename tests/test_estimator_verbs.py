@@ -45,7 +45,7 @@ def assert_same(clf: OnlineClassifier, expected: OnlineClassifier, x: Any = X) -
     assert clf.classes_[known].tolist() == expected.classes_.tolist()
     actual, wanted = (each._decision(x).numpy() for each in (clf, expected))
     assert (actual[:, ~np.array(known)] == -np.inf).all()
-    np.testing.assert_allclose(actual[:, known], wanted, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(actual[:, known], wanted, rtol=1e-8, atol=1e-8)
 
 
 def merged_in_any_order(kind: tuple[str, Any], seed: int) -> None:
