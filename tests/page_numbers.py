@@ -16,7 +16,6 @@ from onebyone.paper import printed
 from onebyone.paper.ablation import FOLDER, compare
 from onebyone.paper.records import Records, read
 from onebyone.paper.reproduce import EVERYTHING
-from onebyone.runs.record_files import protocol
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -179,7 +178,7 @@ def operations(dataset: str, method: str) -> dict[int, float]:
         (row.fields["method"], row.fields["memory_per_class"]): row.metrics["cost.flops"]
         for row in records()
         if (row.fields["dataset"], row.fields["classes_per_task"]) == (dataset, 1)
-        and protocol(row.config) != "separate"
+        and row.config["protocol"] != "separate"
     }
     one = next(value for (name, _), value in found.items() if name == "er" and value)
     return {size: value / one for (name, size), value in found.items() if name == method and value}

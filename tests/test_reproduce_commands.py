@@ -1,5 +1,6 @@
 """The commands `reproduce` and `report` on digits."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from onebyone.paper import reproduce as module
 from onebyone.paper.printed import Part
 from onebyone.paper.records import from_results, read, write
 from onebyone.paper.reproduce import collect, configs, parts_of, reproduce
-from onebyone.runs import RunConfig
 from onebyone.runs.grid import plan
 from onebyone.runs.winners import Winner, winner, write_winners
 from test_reproduce import SHORT, SMALL, Call, two_methods
@@ -79,7 +79,7 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_one_run_with_other_settings_does_not_replace_all_seeds_on_record(onebyone: Call) -> None:
     part = Part("beyond-quick", "Equal bytes", "cifar10-quick", (1,), (5,), beyond=True)
     write(from_results(results([part], ["joint"]), [part]), Path("kept"), [part])
-    config = RunConfig(method="patch-lda", dataset=part.dataset, memory_per_class=5, options={"shrinkage": 0.5})
+    config = replace(configs([part], ["joint"], 1, ["patch-lda"])[0], options={"shrinkage": 0.5})
     Path("runs/one").mkdir(parents=True)
     Path("runs/one/result.json").write_text(result(config, 0.5).to_json())
     before = Path("kept/beyond-quick.csv").read_bytes()

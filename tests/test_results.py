@@ -22,7 +22,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def config(seed: int = 0, method: str = "er", **fields: object) -> RunConfig:
-    return RunConfig(**({"method": method, "dataset": "cifar10", "seed": seed} | fields))  # type: ignore[arg-type]
+    return RunConfig(**({"method": method, "dataset": "cifar10", "seed": seed, "protocol": "separate"} | fields))  # type: ignore[arg-type]
 
 
 def put(folder: Path, *made: Result) -> Path:

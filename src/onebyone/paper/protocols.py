@@ -12,6 +12,8 @@ from onebyone.methods import ReplayOptions, find
 from onebyone.options import Checked
 from onebyone.runs.config import bare_name
 
+NAMES = ("printed", "separate", "joint")
+
 
 @cache
 def protocols() -> dict[str, Any]:
@@ -53,6 +55,15 @@ def fixed(protocol: str, method: str) -> dict[str, Any]:
         if bare_name(method) in entry.get("methods", [bare_name(method)]):
             found |= {name: value for name, value in entry.get("options", {}).items() if name in known}
     return found
+
+
+def fixed_of_run(protocol: str) -> dict[str, Any]:
+    """The fields of a run that a protocol fixes.
+
+    >>> fixed_of_run("printed")
+    {'batch_size': 10, 'class_order': 'label'}
+    """
+    return {name: value for entry in entries(protocol) for name, value in entry.get("run", {}).items()}
 
 
 def choice(protocol: str, method: str, classes_per_task: int) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from typing import Any
 
 from onebyone.methods import BudgetOptions, ReplayOptions, find
 from onebyone.paper.printed import TITLES
-from onebyone.paper.protocols import fixed, protocols, readouts, settings
+from onebyone.paper.protocols import fixed, fixed_of_run, protocols, readouts, settings
 from onebyone.runs.config import RunConfig
 from onebyone.runs.table import Table, render
 
@@ -84,7 +84,9 @@ def planned(
                 memory_per_class=memory,
                 seed=seed,
                 held_out=True,
+                protocol=protocol,  # type: ignore[arg-type]
                 options=fixed(protocol, method) | some[position],
+                **fixed_of_run(protocol),
             ),
             some[position],
             list(group),
