@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from onebyone import UsageError
 from onebyone.paper import search
 from onebyone.paper.protocols import choice, choices, fixed, protocols, settings
 
@@ -149,3 +150,15 @@ def test_the_settings_are_those_of_the_record() -> None:
     for method in protocols()["printed"]["open"]:
         tried = {row["options"] for row in rows if row["method"] == method and row["stage"] == "0"}
         assert tried == {json.dumps(options) for options in settings("printed", method, 32)}
+
+
+def test_a_record_has_a_row_once_and_a_torn_line_is_named(tmp_path: Path) -> None:
+    """As after two processes that did the same trainings, and after one that was killed."""
+    whole = (FOLDER / "printed.csv").read_text()
+    path = tmp_path / "printed.csv"
+    path.write_text(whole + "".join(whole.splitlines(keepends=True)[-4:]))
+    assert search.read(path) == search.read(FOLDER / "printed.csv")
+    for missing in (10, 1):  # a column, and only the end of the line
+        path.write_text(whole[:-missing])
+        with pytest.raises(UsageError, match=r"printed\.csv is damaged in line 1249; delete this line"):
+            search.read(path)

@@ -15,6 +15,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from onebyone.errors import UsageError
 from onebyone.methods import BudgetOptions, ReplayOptions, find
 from onebyone.paper.printed import TITLES
 from onebyone.paper.protocols import fixed, fixed_of_run, protocols, readouts, settings
@@ -27,7 +28,14 @@ Row = dict[str, Any]
 
 
 def read(path: Path) -> list[Row]:
-    return list(csv.DictReader(io.StringIO(path.read_text()))) if path.exists() else []
+    """The rows of a record, each once. Raises ``UsageError`` if a line is not complete, as after a crash."""
+    found: dict[tuple[str, ...], Row] = {}
+    text = path.read_text() if path.exists() else ""
+    for line, row in enumerate(csv.DictReader(io.StringIO(text)), start=2):
+        if None in row.values() or row.keys() != set(COLUMNS) or line > text.count("\n"):
+            raise UsageError(f"{path} is damaged in line {line}; delete this line, and the training is done again")
+        found[tuple(row[name] for name in (*COLUMNS[:6], "readout"))] = row
+    return list(found.values())
 
 
 def groups(protocol: str, method: str) -> list[list[int]]:
