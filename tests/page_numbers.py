@@ -1,6 +1,7 @@
 """Where the numbers on pages come from: files in ``results/``, the paper, constants and defaults in the code."""
 
 import csv
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -12,8 +13,9 @@ from statistics import fmean
 
 from onebyone.methods import find
 from onebyone.options import describe
-from onebyone.paper import printed
+from onebyone.paper import printed, search
 from onebyone.paper.ablation import FOLDER, compare
+from onebyone.paper.protocols import choices
 from onebyone.paper.records import Records, read
 from onebyone.paper.reproduce import EVERYTHING
 
@@ -158,6 +160,17 @@ def cells() -> list[tuple[tuple[str, int, int | None], float]]:
     """Data set, classes per task, size of the memory and mean accuracy of every cell."""
     found = [(cell, records().value(cell, "accuracy")) for cell in records().cells]
     return [((c.dataset, c.classes_per_task, c.memory_per_class), value.mean) for c, value in found if value]
+
+
+def read_out(*methods: str) -> list[float]:
+    """Every read-out of what the search for `printed` chose, with one class per task and M = 20, in per cent."""
+    rows = search.read(RESULTS / "search" / "printed.csv")
+    return [
+        100 * fmean(accuracies[1, 20])
+        for method in methods
+        for (options, _), accuracies in search.cells(rows, method, [1, 2], 1).items()
+        if json.loads(options).items() <= choices()["printed"][method][0]["options"].items()
+    ]
 
 
 def removed_equations() -> list[float]:

@@ -75,6 +75,7 @@ def test_a_value_is_the_mean_over_the_seeds_of_one_protocol() -> None:
     for name in ("separate", "joint"):  # a run without a memory counts for every M
         assert made.value(CellKey(name, "cifar10", "finetune", 1, 100), "accuracy") == Value(10.0, 0.0, 1)
         assert made.value(CellKey(name, "cifar10", "iid", 1, 5), "forgetting") is None
+    assert made.value(CellKey("printed", "cifar10", "iid", 1, 5), "accuracy") is None  # it has other settings there
     growth = made.value(CellKey("separate", "cifar10", "finetune", 1, 5), "growth")
     assert growth is not None
     assert growth.mean < 0

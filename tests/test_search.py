@@ -57,6 +57,23 @@ def test_the_readme_says_what_is_on_record() -> None:
     assert f"ER goes from {100 * head:.1f} to {100 * fmean(found['er']):.1f}" in rule
 
 
+def test_the_read_outs_on_the_page_of_results_are_those_of_the_record() -> None:
+    rows = search.read(FOLDER / "printed.csv")
+    page = (ROOT / "docs" / "results.md").read_text()
+    for name, title, trained, means in (
+        ("er", "ER", "head", "ncm"),
+        ("der++", "DER++", "head", "ncm"),
+        ("supbyol", "SupBYOL", "prototypes", "encoder"),
+        ("ccp", "CCP", "prototypes", "encoder"),
+    ):
+        found = search.cells(rows, name, [1, 2], 1)
+        first, second = (fmean(found[bare(name), readout][1, 20]) for readout in (trained, means))
+        assert f"| {title} | {100 * first:.1f} | {100 * second:.1f} |\n" in page
+        if name == "ccp":
+            text = (ROOT / "docs" / "methods" / "ccp.md").read_text()
+            assert f"{100 * second:.1f} % instead of {100 * first:.1f} %" in text
+
+
 def bare(method: str) -> str:
     found = choice("printed", method, 1)
     assert found is not None

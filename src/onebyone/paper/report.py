@@ -74,9 +74,9 @@ TEXTS = {  # in Markdown; the page shows the same
         "than two standard errors"
     ),
     "ablated": (
-        "Most of the accuracy of SupBYOL and CCP with one class per task does not come from their losses on "
-        "incoming samples (equations 1 and 3). Most of it remains if incoming samples have no loss at all, so that "
-        "the incoming class is not contrasted with the others."
+        "If SupBYOL and CCP answer by prototypes, most of their accuracy with one class per task does not come from "
+        "their losses on incoming samples (equations 1 and 3). Most of it remains if incoming samples have no loss at "
+        "all, so that the incoming class is not contrasted with the others."
     ),
     "claims": (
         "A comparison holds or fails if the difference is beyond the margin by more than two standard errors. "
