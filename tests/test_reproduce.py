@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -18,8 +19,9 @@ from onebyone.paper.records import CellKey, from_results, read, write
 from onebyone.paper.report import markdown, publish
 from onebyone.paper.reproduce import collect, configs, parts_of, protocols_of, reproduce
 from onebyone.paper.study import Study
+from onebyone.runs.executors import local
 from onebyone.runs.grid import plan
-from onebyone.runs.run import run
+from onebyone.runs.run import Interrupted, run
 from onebyone.runs.table import render
 
 Call = Callable[..., tuple[int, str, str]]
@@ -175,6 +177,18 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
     changed, replaced, _ = again(seeds=1)
     assert replaced == [row for row in grown if row.config["protocol"] != "joint"]
     assert read(other, SMALL) == changed
+
+
+def test_a_limited_machine_starts_no_run_after_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By ``benchmarks/tables.py``, in a pack, as on a GPU. What had ended before is on record."""
+    program = run_path(str(Path(__file__).parents[1] / "benchmarks" / "tables.py"))
+    monkeypatch.setattr(local.LocalExecutor, "execute", lambda self, assignment: local.run_in_pack(assignment))
+    begin = partial(reproduce, SMALL[:1], tmp_path, protocols=["joint"], seeds=1, device="cpu", everything=SMALL)
+    with pytest.raises(Interrupted):
+        begin(executor=program["LimitedExecutor"](until=0.0))
+    assert not list(tmp_path.rglob("result.json"))
+    made, _, failed = begin(executor=program["LimitedExecutor"](until=float("inf")))
+    assert (len(made.rows), failed) == (2, {})
 
 
 @pytest.mark.slow
