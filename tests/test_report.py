@@ -84,6 +84,14 @@ def test_cells_are_coloured_by_their_verdict(study: Study) -> None:
     assert sum(counts["reproduced"] for counts in study.tally.values()) == ours["reproduced"] - repeated
 
 
+def test_the_papers_methods_are_counted_on_their_own(study: Study) -> None:
+    """In two tables, both methods at four sizes in accuracy and at three in forgetting. CCP misses every accuracy."""
+    for protocol, counts in study.tally_of_ours.items():
+        assert (counts.total(), counts["missed"]) == (2 * 2 * (4 + 3), 2 * 4)
+        line = f"| `{protocol}`, SupBYOL and CCP | {counts['reproduced']} | 0 | 8 | {counts['undecided']} | 0 |"
+        assert line in markdown(study)["index"]
+
+
 def test_text_of_users_is_escaped(study: Study) -> None:
     assert "a longer &lt;sweep&gt; &amp; more" in html(study)
     assert "a longer <sweep> & more" in markdown(study)["misses"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -16,7 +16,7 @@ from onebyone.paper.ablation import Ablation
 from onebyone.paper.claims import CLAIMS, Claim, Finding
 from onebyone.paper.comparison import Cell, PaperTable
 from onebyone.paper.figures import Drawing
-from onebyone.paper.printed import Part
+from onebyone.paper.printed import OURS, TITLES, Part
 from onebyone.paper.records import CellKey, Records
 from onebyone.runs.formats import default_options
 from onebyone.runs.record_files import settings
@@ -77,9 +77,17 @@ class Study:
     @property
     def tally(self) -> dict[str, Counter[str]]:
         """The number of cells per verdict, by protocol; see :attr:`PaperTable.distinct` for which cells count."""
+        return self._tally(TITLES)
+
+    @property
+    def tally_of_ours(self) -> dict[str, Counter[str]]:
+        """The same for the methods that the paper proposes: for the others, better is no success."""
+        return self._tally(OURS)
+
+    def _tally(self, methods: Collection[str]) -> dict[str, Counter[str]]:
         found: dict[str, Counter[str]] = {protocol: Counter() for protocol in self.protocols}
         for table in self.tables:
-            found[table.protocol].update(cells[0].verdict for cells in table.distinct)
+            found[table.protocol].update(cells[0].verdict for cells in table.distinct if cells[0].method in methods)
         return found
 
     @cached_property
