@@ -1,8 +1,8 @@
 """The search of a protocol: settings of every method on the held-out tenth of a training set (paper/protocols.yaml).
 
 Every training is read out in each way that its method offers. A row of the record is one training with one read-out.
-Rows are written as trainings end, and the same command does what is missing. Then choose from the record, which writes
-paper/chosen.yaml and a page beside the record.
+Rows are written after each stage of a method, and the same command does what is missing. Then choose from the record,
+which writes paper/chosen.yaml and a page beside the record.
 
     python benchmarks/search.py printed --data-dir DIR --out results/search
     python benchmarks/search.py printed --choose
@@ -79,7 +79,7 @@ class EveryReadout(Run):
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("protocol")
+    parser.add_argument("protocol", choices=[name for name, rules in protocols().items() if "search" in rules])
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--out", type=Path, default=Path("results/search"))
     parser.add_argument("--method", action="append", help="only this; repeatable")
