@@ -158,7 +158,7 @@ SGD, one thread (`benchmarks/against_avalanche.py`). Avalanche is used in these 
 - *optimized* removes everything that can be removed: metrics, transforms, and checks at every step.
 
 Avalanche passes incoming and replayed samples through the network together. *onebyone, joint pass* does the same.
-*onebyone* is the default, with two passes as in the paper, which is more work. *network alone* is a lower bound for
+*onebyone* is the default, with two passes, which is more work. *network alone* is a lower bound for
 every library: forward pass, backward pass and SGD on 20 constant samples. The last two columns are the speed relative
 to two of the ways to use Avalanche. All ratios are in `results/benchmarks/avalanche.txt`.
 

@@ -66,7 +66,7 @@ METRICS: tuple[Any, ...] = ("accuracy", "forgetting")
 def made_study() -> Study:
     """The paper's own numbers, except for CCP, which misses. Joint has no run of MIR. CIFAR-100 only at M = 100."""
     made = results(PARTS[:3], ccp=-9)
-    some = [r for r in made if (r.config["method"], r.config["options"].get("passes")) != ("mir", "joint")]
+    some = [r for r in made if (r.config["method"], r.config["protocol"]) != ("mir", "joint")]
     tried = [
         {"method": "ccp", "memory_per_class": [50, 100], "protocol": "separate", "tried": "a longer <sweep> & more"},
         {"method": "ccp", "tried": "the complete table"},

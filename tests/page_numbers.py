@@ -1,6 +1,7 @@
 """Where the numbers on pages come from: files in ``results/``, the paper, constants and defaults in the code."""
 
 import csv
+import json
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -12,11 +13,11 @@ from statistics import fmean
 
 from onebyone.methods import find
 from onebyone.options import describe
-from onebyone.paper import printed
+from onebyone.paper import printed, search
 from onebyone.paper.ablation import FOLDER, compare
+from onebyone.paper.protocols import choices
 from onebyone.paper.records import Records, read
 from onebyone.paper.reproduce import EVERYTHING
-from onebyone.runs.record_files import protocol
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "results"
@@ -161,6 +162,17 @@ def cells() -> list[tuple[tuple[str, int, int | None], float]]:
     return [((c.dataset, c.classes_per_task, c.memory_per_class), value.mean) for c, value in found if value]
 
 
+def read_out(*methods: str) -> list[float]:
+    """Every read-out of what the search for `printed` chose, with one class per task and M = 20, in per cent."""
+    rows = search.read(RESULTS / "search" / "printed.csv")
+    return [
+        100 * fmean(accuracies[1, 20])
+        for method in methods
+        for (options, _), accuracies in search.cells(rows, method, [1, 2], 1).items()
+        if json.loads(options).items() <= choices()["printed"][method][0]["options"].items()
+    ]
+
+
 def removed_equations() -> list[float]:
     """What the paper's methods gain or lose without their losses on incoming samples, in points."""
     return [each.difference for each in compare(records(), records(FOLDER)).values()]
@@ -179,7 +191,7 @@ def operations(dataset: str, method: str) -> dict[int, float]:
         (row.fields["method"], row.fields["memory_per_class"]): row.metrics["cost.flops"]
         for row in records()
         if (row.fields["dataset"], row.fields["classes_per_task"]) == (dataset, 1)
-        and protocol(row.config) != "separate"
+        and row.config["protocol"] != "separate"
     }
     one = next(value for (name, _), value in found.items() if name == "er" and value)
     return {size: value / one for (name, size), value in found.items() if name == method and value}

@@ -29,6 +29,7 @@ from page_numbers import (
     Stated,
     Text,
     operations,
+    read_out,
     records,
     removed_equations,
     removed_parts,
@@ -148,6 +149,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     "docs/results.md": (
         *(ONE10, Cells("cifar10", 2, 100), ONE100, FIVE100, Printed(), MANY, *ENCODED),
         Computed(removed_equations),
+        Computed(lambda: read_out("er", "der++", "supbyol", "ccp")),
         Computed(lambda: work(100, "patch-lda")),
         Computed(lambda: work(1, "patch-lda", "hybrid", "replay", "der++")),
         Computed(megabytes),
@@ -158,6 +160,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Column("held-out-search.csv", "forgetting", SEARCHED, "method=ccp memory_per_class=100", scale=100),
         Column("tuning/cifar10.csv", by=TUNED, where="method=ccp memory_per_class=100", scale=100),
         Computed(removed_equations),
+        Computed(lambda: read_out("ccp")),
         Defaults("ccp er"),
     ),
     "docs/methods/der++.md": (Defaults("der++ er"), Text("src/onebyone/runs/tuning.yaml", r"alpha: ([\d.]+)")),

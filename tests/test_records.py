@@ -17,14 +17,14 @@ from onebyone.paper.records import CellKey, Records, from_results, keep, read, w
 from onebyone.runs import RunConfig, record_files
 from onebyone.runs.config import short_hash
 from onebyone.runs.files import sole_use
-from onebyone.runs.record_files import environment, protocol, settings
+from onebyone.runs.record_files import environment, settings
 from onebyone.runs.results import Value
 
 TABLE1 = PARTS[:1]
 
 
 def config(seed: int = 0, **fields: object) -> RunConfig:
-    return RunConfig(**({"method": "er", "dataset": "cifar10", "seed": seed} | fields))  # type: ignore[arg-type]
+    return RunConfig(**({"method": "er", "dataset": "cifar10", "seed": seed, "protocol": "separate"} | fields))  # type: ignore[arg-type]
 
 
 def files(folder: Path) -> dict[str, bytes]:
@@ -44,11 +44,11 @@ def test_records_are_read_as_they_were_written(tmp_path: Path) -> None:
 
 @given(st.permutations(range(8)), st.integers(0, 8))
 def test_records_grow_run_by_run_in_any_order(order: Sequence[int], cut: int) -> None:
-    some = [result(config(seed, options={"passes": p}), 0.2) for p in ("separate", "joint") for seed in range(4)]
+    some = [result(config(seed, protocol=p), 0.2) for p in ("separate", "joint") for seed in range(4)]
     first, second = ([some[i] for i in part] for part in (order[:cut], order[cut:]))
     grown = from_results(first, TABLE1).merged(from_results(second, TABLE1))
     assert grown == from_results(some, TABLE1)
-    assert [(protocol(row.config), row.config["seed"]) for row in grown] == [
+    assert [(row.config["protocol"], row.config["seed"]) for row in grown] == [
         (p, s) for p in ("joint", "separate") for s in range(4)
     ]
 
@@ -57,9 +57,9 @@ def test_a_value_is_the_mean_over_the_seeds_of_one_protocol() -> None:
     made = from_results(
         [
             *(result(config(seed), accuracy, 0.3) for seed, accuracy in enumerate((0.1, 0.2, 0.6))),
-            result(config(0, options={"passes": "joint"}), 0.9),
-            result(config(0, method="finetune"), 0.1, 1.0),
-            result(config(0, method="iid"), 0.6),
+            result(config(0, protocol="joint"), 0.9),
+            result(config(0, method="finetune", protocol="both"), 0.1, 1.0),
+            result(config(0, method="iid", protocol="both"), 0.6),
         ],
         TABLE1,
     )
@@ -75,6 +75,7 @@ def test_a_value_is_the_mean_over_the_seeds_of_one_protocol() -> None:
     for name in ("separate", "joint"):  # a run without a memory counts for every M
         assert made.value(CellKey(name, "cifar10", "finetune", 1, 100), "accuracy") == Value(10.0, 0.0, 1)
         assert made.value(CellKey(name, "cifar10", "iid", 1, 5), "forgetting") is None
+    assert made.value(CellKey("printed", "cifar10", "iid", 1, 5), "accuracy") is None  # it has other settings there
     growth = made.value(CellKey("separate", "cifar10", "finetune", 1, 5), "growth")
     assert growth is not None
     assert growth.mean < 0
@@ -105,8 +106,8 @@ def test_replaced_records_are_returned(tmp_path: Path) -> None:
     other_settings = result(config(0, options={"learning_rate": 0.01}), 0.2)
     assert [accuracy for _, accuracy in put(other_settings)] == [0.2, 0.3, 0.2, 0.2]
     assert len(read(tmp_path, PARTS).rows) == 1
-    assert put(result(config(0, method="iid"), 0.5)) == []
-    assert put(result(config(0, method="iid"), 0.6)) == [("iid on cifar10 (S = 1)", 0.5)]
+    assert put(result(config(0, method="iid", protocol="both"), 0.5)) == []
+    assert put(result(config(0, method="iid", protocol="both"), 0.6)) == [("iid on cifar10 (S = 1)", 0.5)]
 
 
 def test_records_are_written_by_one_process_at_a_time(tmp_path: Path) -> None:
@@ -140,9 +141,9 @@ def test_only_runs_of_the_paper_are_recorded(other: dict[str, object]) -> None:
 
 
 def test_methods_the_paper_calls_inapplicable_are_recorded_beyond_it() -> None:
-    runs = [result(config(method="er-aml", options={"passes": passes}), 0.2) for passes in ("separate", "joint")]
+    runs = [result(config(method="er-aml", protocol=protocol), 0.2) for protocol in ("separate", "joint")]
     assert from_results(runs, PARTS) == Records()
-    assert [(row.config["method"], protocol(row.config)) for row in from_results(runs, FURTHER)] == [
+    assert [(row.config["method"], row.config["protocol"]) for row in from_results(runs, FURTHER)] == [
         ("er-aml", "joint")
     ]
 
@@ -162,7 +163,7 @@ def test_recorded_runs_are_recognised(tmp_path: Path) -> None:
     assert known.holds(config(2, method="iid"))
     assert not known.holds(config(0))
     assert not known.holds(config(1, options={"learning_rate": 0.2}))
-    assert not known.holds(config(1, options={"passes": "joint"}))
+    assert not known.holds(config(1, protocol="joint"))
     assert not known.holds(config(1, memory_per_class=5))
 
 
@@ -261,10 +262,11 @@ def test_damaged_records_are_refused(name: str, text: str, tmp_path: Path) -> No
 
 
 def test_the_oldest_results_can_be_read() -> None:
-    """They were written before results had an environment."""
+    """They were written before results had an environment, or a protocol."""
     found = [Result.read(path) for path in sorted(Path(__file__).parent.parent.glob("results/first-runs/*.json"))]
     assert len(found) == 6
-    made = from_results(found, PARTS)
+    assert from_results(found, PARTS) == Records()  # a run of no protocol is in no table of the paper
+    made = from_results([replace(one, config={**one.config, "protocol": "separate"}) for one in found], PARTS)
     assert len(made.rows) == 6
     assert list(made.environments.values()) == [({"type": "cuda", "data": "a38905a0"}, 6)]
     assert replace(found[0], environment={}) == found[0]

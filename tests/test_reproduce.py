@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from runpy import run_path
 
 import pytest
 
@@ -18,9 +19,9 @@ from onebyone.paper.records import CellKey, from_results, read, write
 from onebyone.paper.report import markdown, publish
 from onebyone.paper.reproduce import collect, configs, parts_of, protocols_of, reproduce
 from onebyone.paper.study import Study
+from onebyone.runs.executors import local
 from onebyone.runs.grid import plan
-from onebyone.runs.record_files import protocol
-from onebyone.runs.run import run
+from onebyone.runs.run import Interrupted, run
 from onebyone.runs.table import render
 
 Call = Callable[..., tuple[int, str, str]]
@@ -141,7 +142,7 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
 def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _, failed = reproduce(SMALL[:1], tmp_path, seeds=1, device="cpu", jobs=1, everything=SMALL)
     assert not failed
-    assert [(row.config["method"], protocol(row.config)) for row in made] == [
+    assert [(row.config["method"], row.config["protocol"]) for row in made] == [
         ("finetune", "both"),
         ("er", "joint"),
         ("er", "separate"),
@@ -174,8 +175,20 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(module, "winner", lambda *_: {"encoder": "mlp", "augment": False, "learning_rate": 0.01})
     changed, replaced, _ = again(seeds=1)
-    assert replaced == [row for row in grown if protocol(row.config) != "joint"]
+    assert replaced == [row for row in grown if row.config["protocol"] != "joint"]
     assert read(other, SMALL) == changed
+
+
+def test_a_limited_machine_starts_no_run_after_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By ``benchmarks/tables.py``, in a pack, as on a GPU. What had ended before is on record."""
+    program = run_path(str(Path(__file__).parents[1] / "benchmarks" / "tables.py"))
+    monkeypatch.setattr(local.LocalExecutor, "execute", lambda self, assignment: local.run_in_pack(assignment))
+    begin = partial(reproduce, SMALL[:1], tmp_path, protocols=["joint"], seeds=1, device="cpu", everything=SMALL)
+    with pytest.raises(Interrupted):
+        begin(executor=program["LimitedExecutor"](until=0.0))
+    assert not list(tmp_path.rglob("result.json"))
+    made, _, failed = begin(executor=program["LimitedExecutor"](until=float("inf")))
+    assert (len(made.rows), failed) == (2, {})
 
 
 @pytest.mark.slow
@@ -194,7 +207,7 @@ def test_two_processes_write_to_one_folder(tmp_path: Path, monkeypatch: pytest.M
     made, replaced, _ = begin(SMALL[:1], protocols=["separate"])
     assert not replaced
     assert read(tmp_path, SMALL) == made
-    ran = [(row.config["method"], protocol(row.config), row.config["memory_per_class"]) for row in made]
+    ran = [(row.config["method"], row.config["protocol"], row.config["memory_per_class"]) for row in made]
     assert ran == [("finetune", "both", None), ("er", "joint", 2), ("er", "joint", 3), ("er", "separate", 2)]
 
 

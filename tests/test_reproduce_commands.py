@@ -1,5 +1,6 @@
 """The commands `reproduce` and `report` on digits."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from onebyone.paper import reproduce as module
 from onebyone.paper.printed import Part
 from onebyone.paper.records import from_results, read, write
 from onebyone.paper.reproduce import collect, configs, parts_of, reproduce
-from onebyone.runs import RunConfig
 from onebyone.runs.grid import plan
 from onebyone.runs.winners import Winner, winner, write_winners
 from test_reproduce import SHORT, SMALL, Call, two_methods
@@ -79,7 +79,7 @@ def test_the_commands(onebyone: Call, tmp_path: Path, monkeypatch: pytest.Monkey
 def test_one_run_with_other_settings_does_not_replace_all_seeds_on_record(onebyone: Call) -> None:
     part = Part("beyond-quick", "Equal bytes", "cifar10-quick", (1,), (5,), beyond=True)
     write(from_results(results([part], ["joint"]), [part]), Path("kept"), [part])
-    config = RunConfig(method="patch-lda", dataset=part.dataset, memory_per_class=5, options={"shrinkage": 0.5})
+    config = replace(configs([part], ["joint"], 1, ["patch-lda"])[0], options={"shrinkage": 0.5})
     Path("runs/one").mkdir(parents=True)
     Path("runs/one/result.json").write_text(result(config, 0.5).to_json())
     before = Path("kept/beyond-quick.csv").read_bytes()
@@ -165,3 +165,21 @@ def test_a_user_method_is_a_row_of_the_tables(own_method: str, onebyone: Call, m
     assert "--method FILE.py:means" in Path("found/settings.md").read_text()
     assert read(Path("reproduction"), SMALL).rows == rows  # written again, and nothing is lost
     assert onebyone("reproduce", "table1", "--protocol", "joint", "--from", "reproduction")[0] == 0
+
+
+def test_runs_of_the_protocol_printed_are_reported_beside_the_others(onebyone: Call, tmp_path: Path) -> None:
+    parts = parts_of("table1")
+    made = [(c, 0.3) for c in configs(parts, ["printed"], 2, ["er", "finetune"])]
+    made += [(c, 0.2) for c in configs(parts, ["separate"], 2, ["er", "finetune"])]
+    found = from_results([result(config, accuracy) for config, accuracy in made], parts)
+    write(found, tmp_path / "kept", parts)
+    assert onebyone("report", "kept", "--markdown", "found")[0] == 0
+    pages = {path.stem: path.read_text() for path in Path("found").glob("*.md")}
+    for protocol, accuracy in (("printed", "30.0 ± 0.0"), ("separate", "20.0 ± 0.0")):
+        table = pages["tables"].split(f"accuracy, protocol `{protocol}`")[1].split("\n## ")[0]
+        rows = {line.split(" | ")[0].strip("| "): line for line in table.splitlines() if line.startswith("| ")}
+        assert rows["ER"].count(accuracy) == rows["fine-tuning"].count(accuracy) == 4
+    assert "- Protocol `printed`: The methods are run as the paper says." in pages["index"]
+    assert "onebyone reproduce all --protocol all --seeds 2" in pages["settings"]
+    code, out, _ = onebyone("reproduce", "table1", "--protocol", "printed", "--from", "kept")
+    assert (code, out.count("30.0 ± 0.0")) == (0, 8)

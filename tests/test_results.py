@@ -1,5 +1,6 @@
 """Results as rows, from run folders and from CSV files."""
 
+import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def config(seed: int = 0, method: str = "er", **fields: object) -> RunConfig:
-    return RunConfig(**({"method": method, "dataset": "cifar10", "seed": seed} | fields))  # type: ignore[arg-type]
+    return RunConfig(**({"method": method, "dataset": "cifar10", "seed": seed, "protocol": "separate"} | fields))  # type: ignore[arg-type]
 
 
 def put(folder: Path, *made: Result) -> Path:
@@ -112,6 +113,21 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere", tmp_path / "nowhere.csv"):
         with pytest.raises(UsageError, match=r"there is no readable result\.json below"):
             onebyone.read_results(path)
+
+
+def test_equal_runs_of_two_protocols_are_two_and_a_folder_of_0_2_repeats_its_row(tmp_path: Path) -> None:
+    """Runs in folders had no protocol in 0.2; their rows of the record had one."""
+    made = [result(config(protocol=name), 0.2) for name in ("printed", "separate")]
+    write(from_results(made, PARTS), tmp_path, PARTS)
+    assert [row.config["protocol"] for row in onebyone.read_results(tmp_path)] == ["printed", "separate"]
+    put(tmp_path / "runs", made[1])
+    assert len(onebyone.read_results(tmp_path)) == 2
+    old = json.loads(made[1].to_json())
+    del old["config"]["protocol"]
+    (tmp_path / "runs" / "0" / "result.json").write_text(json.dumps(old))
+    assert len(onebyone.read_results(tmp_path)) == 2
+    (tmp_path / "table1.csv").unlink()
+    assert [row.config["protocol"] for row in onebyone.read_results(tmp_path)] == ["none"]
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:

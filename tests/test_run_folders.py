@@ -34,6 +34,7 @@ CHANGES: list[dict[str, Any]] = [
     {"class_order": "random"},
     {"held_out": True},
     {"prequential": True},
+    {"protocol": "separate"},
     {"stream": "blurry"},
     {"stream": "blurry:share=0.2"},
     {"stream": "class-incremental:imbalance=2"},

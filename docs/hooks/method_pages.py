@@ -19,10 +19,10 @@ from onebyone.options import describe
 from onebyone.paper.ablation import EQUATIONS, FOLDER, compare
 from onebyone.paper.ablation import table as ablation_table
 from onebyone.paper.printed import printed
+from onebyone.paper.protocols import NAMES
 from onebyone.paper.records import Records, number, read
 from onebyone.paper.report import DATASETS
 from onebyone.paper.reproduce import EVERYTHING
-from onebyone.runs.record_files import protocol
 from onebyone.runs.results import summarize
 from onebyone.runs.table import Table, render
 from onebyone.runs.tune import read_record
@@ -110,14 +110,15 @@ def measured(name: str, setting: Setting, records: Records) -> str:
         if wanted.items() <= record.config.items():
             memory = record.config["memory_per_class"]
             for size in MEMORIES if memory is None else [memory]:
-                runs[protocol(record.config)][size].append(number(record, "accuracy"))
+                runs[record.config["protocol"]][size].append(number(record, "accuracy"))
     in_print = [printed(setting.in_print, name, memory, "accuracy") for memory in MEMORIES]
     heading = f"**{setting.title}**, {DATASETS[setting.dataset]}, accuracy on the test set in per cent"
     if not runs and not any(in_print):
         return f"{heading}: {HOLE}."
     rows = [
-        [f"here, protocol `{passes}`", *(over_runs(of.get(memory, [])) for memory in MEMORIES)]
-        for passes, of in sorted(runs.items(), reverse=True)
+        [f"here, protocol `{protocol}`", *(over_runs(runs[protocol].get(memory, [])) for memory in MEMORIES)]
+        for protocol in (*NAMES, "both")
+        if protocol in runs
     ]
     if any(in_print):
         rows.append(["printed in the paper", *(str(value or "") for value in in_print)])

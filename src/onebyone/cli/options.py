@@ -69,11 +69,14 @@ Jobs = Annotated[int | None, typer.Option(metavar="N", help="Runs at once.", sho
 
 
 def config_options() -> list[Parameter]:
-    """A command-line option for every field of RunConfig but the method's own options."""
+    """A command-line option for every field of RunConfig but the method's own options, and the protocol.
+
+    A run of a protocol has that protocol's settings, so it is made by ``onebyone reproduce``.
+    """
     from onebyone.runs import RunConfig
 
     hints = get_type_hints(RunConfig)
-    return [_option(item, hints[item.name]) for item in fields(RunConfig) if item.name != "options"]
+    return [_option(item, hints[item.name]) for item in fields(RunConfig) if item.name not in ("options", "protocol")]
 
 
 def _option(item: Any, hint: Any) -> Parameter:

@@ -36,7 +36,7 @@ Target = Annotated[
 
 def reproduce_command(
     target: Target,
-    protocol: Annotated[str, typer.Option(metavar="NAME", help="separate, joint or both.")] = "both",
+    protocol: Annotated[str, typer.Option(metavar="NAME", help="printed, separate, joint, both or all.")] = "both",
     seeds: Annotated[
         int | None, typer.Option(metavar="N", help="Runs of each cell.", show_default="5, quick: 1")
     ] = None,
@@ -167,11 +167,12 @@ def report_command(
         _report_replaced(replaced)
     parts = found.with_own(_shown(found))
     rows = found.of(parts).rows
+    protocol = "all" if any(row.config["protocol"] == "printed" for row in rows) else "both"
     study = Study(
         found.of(parts),
         parts,
-        protocols_of("both", parts),
-        command=_again(found, parts, "all", "both"),
+        protocols_of(protocol, parts),
+        command=_again(found, parts, "all", protocol),
         tried=[entry for folder in folders for entry in read_tried(folder / "tried.yaml")],
         without=ablation.read(folders, parts),
     )

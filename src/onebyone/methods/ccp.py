@@ -85,7 +85,10 @@ class CCP(PrototypeReplay[CCPOptions]):
 
     @torch.no_grad()
     def after_update(self, incoming: Encoded, replay: Encoded, *others: Encoded) -> None:
-        """Old prototypes: c <- alpha c + (1 - alpha) times the mean of the replayed features of the class."""
+        """Old prototypes: c <- alpha c + (1 - alpha) times the mean of the replayed features of the class.
+
+        The features are those of before the step. Those of after it, as in the paper, would cost a forward pass.
+        """
         means, present = class_means(unit(replay.features), self.one_hot(replay.y), replay.weight)
         old = present & ~self.in_batch(incoming.y)
         prototypes = self.prototypes.weight

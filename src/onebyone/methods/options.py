@@ -41,7 +41,7 @@ class ReplayOptions(Options):
         "all", "replay from the whole memory, or only from classes that are not in the incoming batch"
     )
     passes: Literal["separate", "joint"] = option(
-        "separate", "incoming and replayed samples in separate forward passes (paper), or in one joint pass"
+        "separate", "incoming and replayed samples in separate forward passes, or in one joint pass"
     )
     incoming_weight: float = option(1.0, "weight of the loss on incoming samples", low=0)
     replay_weight: float = option(1.0, "weight of the loss on replayed samples", low=0)

@@ -15,7 +15,8 @@ from onebyone.runs.table import EMPTY, Table
 METRICS = {"accuracy": 1, "forgetting": -1}  # and whether more is better
 HOLE = "…"  # a cell without runs
 COSTS = "FLOPs, ER = 1"  # the heading of the cost per sample
-SIGNS = {"better": "▲", "reproduced": "✓", "missed": "✗", "hole": HOLE, "not printed": ""}
+SIGNS = {"better": "▲", "reproduced": "✓", "missed": "✗", "undecided": "?", "hole": HOLE, "not printed": ""}
+DECIDES = 1.0  # points: with a larger standard error, a number within two of them may still be far from the paper's
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,8 @@ class Cell:
     def verdict(self) -> str:
         """``reproduced`` if the difference of the means is at most two standard errors, else ``better`` or ``missed``.
 
-        Our mean is rounded to the one digit the paper prints.
+        A difference within two standard errors is ``undecided`` if this error is above :data:`DECIDES`. Our mean is
+        rounded to the one digit the paper prints.
 
         >>> Cell("ccp", 20, "accuracy", Value(34.3, 1.1, 5), Value(33.3, 0.4, 5)).verdict
         'reproduced'
@@ -49,8 +51,9 @@ class Cell:
         if self.paper is None or self.difference is None:
             return "not printed"
         advantage = round(METRICS[self.metric] * self.difference, 1)
-        if abs(advantage) <= 2 * standard_error(self.paper, self.ours):
-            return "reproduced"
+        error = standard_error(self.paper, self.ours)
+        if abs(advantage) <= 2 * error:
+            return "reproduced" if error <= DECIDES else "undecided"
         return "better" if advantage > 0 else "missed"
 
 

@@ -76,7 +76,7 @@ class Part:
 
     def compares_in(self, protocol: str) -> bool:
         """Whether its tables have numbers in a protocol: those beyond the paper have joint passes only."""
-        return not self.beyond or protocol != "separate"
+        return not self.beyond or protocol in ("joint", "both")
 
     def column(self, memory_per_class: int) -> str:
         """The heading of the column of a memory size.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from onebyone.runs import record_files
 from onebyone.runs.config import RunConfig, bare_name, short_hash
 from onebyone.runs.files import sole_use
 from onebyone.runs.formats import configuration, own_stream
-from onebyone.runs.record_files import BOTH, as_recorded, environment, protocol, settings
+from onebyone.runs.record_files import as_recorded, environment, settings
 from onebyone.runs.results import Record, Results, Value, summarize
 
 
@@ -32,7 +33,7 @@ class CellKey(NamedTuple):
     @classmethod
     def of(cls, config: Mapping[str, Any]) -> CellKey:
         """The cell of a run, by its configuration."""
-        return cls(protocol(config), *(config[name] for name in cls._fields[1:]))
+        return cls(*(config[name] for name in cls._fields))
 
     def __str__(self) -> str:
         memory = "" if self.memory_per_class is None else f", M = {self.memory_per_class}"
@@ -87,9 +88,13 @@ class Records(Results):
         return dict(sorted(found.items()))
 
     def runs(self, cell: CellKey) -> list[Record]:
-        """The runs of a cell. A run without replay counts in both protocols, one without a memory for every M."""
-        other = cell._replace(protocol=BOTH)
-        keys = (cell, other, other._replace(memory_per_class=None))
+        """The runs of a cell.
+
+        A run without replay counts in the protocols ``separate`` and ``joint``, one without a memory for every M.
+        """
+        protocols = [cell.protocol] if cell.protocol == "printed" else [cell.protocol, "both"]
+        memories = cell.memory_per_class, None
+        keys = [cell._replace(protocol=p, memory_per_class=m) for p, m in product(protocols, memories)]
         return next((self.cells[key] for key in keys if key in self.cells), [])
 
     def value(self, cell: CellKey, metric: str) -> Value | None:
@@ -190,9 +195,10 @@ def write(records: Records, folder: Path, parts: Sequence[Part]) -> None:
 
 
 def _as_in_the_paper(config: Mapping[str, Any]) -> bool:
-    """Whether a run is on the test set, in the paper's stream, with a memory of ``memory_per_class`` samples."""
+    """Whether a run of a protocol is on the test set, in the paper's stream, with ``memory_per_class`` samples."""
     return (
-        not config["held_out"]
+        config["protocol"] != "none"
+        and not config["held_out"]
         and config["class_order"] == "label"
         and config["batch_size"] == 10
         and config["stream"] == own_stream(config["method"])

@@ -15,6 +15,7 @@ from onebyone.paper import ablation, comparison, pictures
 from onebyone.paper.comparison import PaperTable
 from onebyone.paper.figures import Drawing, style
 from onebyone.paper.printed import TITLES, rank
+from onebyone.paper.protocols import ABOUT
 from onebyone.paper.study import Study
 from onebyone.paper.svg import CSS, mark_id, marks, standalone, svg
 from onebyone.runs.table import render
@@ -54,19 +55,16 @@ SECTIONS = {  # the title of each, its name in the menu, and what it shows
     ),
 }
 TEXTS = {  # in Markdown; the page shows the same
-    "protocols": (
-        "There are two protocols. In `separate`, incoming and replayed images pass through the network separately, as "
-        "in the paper. In `joint`, they pass through it in one batch, which changes the statistics of BatchNorm."
-    ),
     "verdicts": (
-        "A cell is one number of a table of the paper. It is **reproduced** if our mean and the paper's differ by at "
-        "most two standard errors of their difference. Otherwise it is **better** or **missed**. The standard error "
-        "uses the standard deviation that the paper prints, with five runs. Cells that repeat one run for every M "
-        "(iid online, fine-tuning) are counted once."
+        "A cell is one number of a table of the paper. If our mean and the paper's differ by at most two standard "
+        "errors of their difference, it is **reproduced**, or **undecided** if that error is above one point. "
+        "Otherwise it is **better** or **missed**. A baseline that is better than in print is not a success: the "
+        "paper's methods have more to beat. The standard error uses the standard deviation that the paper prints, with "
+        "five runs. Cells that repeat one run for every M (iid online, fine-tuning) are counted once."
     ),
     "tuning": (
-        "The settings of the paper's methods were tuned with separate passes, and are used in both protocols. They "
-        "were not tuned again with joint passes."
+        "In `separate`, the settings of the paper's methods were tuned. They are used in `joint` too, and were not "
+        "tuned again with joint passes."
     ),
     "single": "A number of one seed has no standard deviation. Its verdict uses only the paper's.",
     "ablation": (
@@ -76,13 +74,13 @@ TEXTS = {  # in Markdown; the page shows the same
         "than two standard errors"
     ),
     "ablated": (
-        "Most of the accuracy of SupBYOL and CCP with one class per task does not come from their losses on "
-        "incoming samples (equations 1 and 3). Most of it remains if incoming samples have no loss at all, so that "
-        "the incoming class is not contrasted with the others."
+        "If SupBYOL and CCP answer by prototypes, most of their accuracy with one class per task does not come from "
+        "their losses on incoming samples (equations 1 and 3). Most of it remains if incoming samples have no loss at "
+        "all, so that the incoming class is not contrasted with the others."
     ),
     "claims": (
-        "Where the paper names no margin, only means are compared. Where a claim holds, a comparison that holds by "
-        "less than two standard errors of the difference is called close."
+        "A comparison holds or fails if the difference is beyond the margin by more than two standard errors. "
+        "Otherwise it is undecided. A claim fails if one of its comparisons fails, and holds if all of them hold."
     ),
     "ends": "The paper shows these curves only as pictures, so there are no numbers to compare with.",
     "beyond": (
@@ -211,6 +209,7 @@ def _fill(template: str, study: Study, **more: Any) -> str:
         titles=TITLES,
         signs=comparison.SIGNS,
         texts=TEXTS,
+        protocols=ABOUT,
         name_of=_dataset,
         over=_over,
         render=lambda table: render(table, "markdown"),

@@ -11,11 +11,12 @@ from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
 from onebyone.methods import Options, find
 from onebyone.paper import records
-from onebyone.paper.printed import FURTHER, PARTS, Part, quick
+from onebyone.paper.printed import FURTHER, PARTS, TITLES, Part, quick
+from onebyone.paper.protocols import NAMES, choice, fixed, fixed_of_run
+from onebyone.paper.protocols import protocols as rules
 from onebyone.paper.records import Records
 from onebyone.runs.config import RunConfig, bare_name
 from onebyone.runs.executors import Executor, Failed
-from onebyone.runs.record_files import PROTOCOLS
 from onebyone.runs.results import Record, finished_runs
 from onebyone.runs.sweep import SweepListener, sweep
 from onebyone.runs.winners import Winner, winner
@@ -43,14 +44,15 @@ def parts_of(target: str, small: bool = False) -> tuple[Part, ...]:
 
 
 def protocols_of(name: str, parts: Sequence[Part] = PARTS) -> tuple[str, ...]:
-    """``separate``, ``joint``, or ``both`` of them, as far as there are numbers of some parts in them.
+    """A protocol, ``both`` of ``separate`` and ``joint``, or ``all``, as far as these parts have numbers in them.
 
-    >>> protocols_of("both"), protocols_of("both", parts_of("beyond"))
+    >>> protocols_of("both"), protocols_of("all", parts_of("beyond"))
     (('separate', 'joint'), ('joint',))
     """
-    if name not in (*PROTOCOLS, "both"):
-        raise unknown("protocol", name, (*PROTOCOLS, "both"))
-    asked = PROTOCOLS if name == "both" else (name,)
+    several = {"both": ("separate", "joint"), "all": NAMES}
+    if name not in (*NAMES, *several):
+        raise unknown("protocol", name, (*NAMES, *several))
+    asked = several.get(name, (name,))
     if not (found := tuple(one for one in asked if any(part.compares_in(one) for part in parts))):
         raise UsageError("what goes beyond the paper is compared with joint passes only; use protocol joint")
     return found
@@ -65,20 +67,15 @@ def configs(
 ) -> list[RunConfig]:
     """Every run of some parts with its tuned options, seed by seed, so that a stopped reproduction has complete seeds.
 
-    ``only`` restricts the methods, if it is not empty. Options are those of ``winners``, or else of the package.
+    ``only`` restricts the methods, if it is not empty. ``printed`` has the options that it fixes, and those chosen by
+    its search. The others have those of ``winners``, or else those chosen by the search of ``separate``, or else those
+    of the package's tuning.
     """
     if seeds < 1:
         raise UsageError(f"seeds is {seeds}; it must be at least 1")
     sources = {bare_name(method): method for part in parts for method in part.own}
-    every = [
-        RunConfig(
-            method=sources.get(name, name),
-            dataset=part.dataset,
-            classes_per_task=classes,
-            memory_per_class=memory,
-            seed=seed,
-            options=_options(sources.get(name, name), part.dataset.removesuffix("-quick"), classes, protocol, winners),
-        )
+    cells = [
+        (protocol, part.dataset, name, classes, memory, seed)
         for seed in range(seeds)
         for part in parts
         for protocol in protocols
@@ -87,32 +84,58 @@ def configs(
         for memory in part.memories
         for name in part.methods(classes)
     ]
-    known = {bare_name(config.method) for config in every}
+    known = {name for _, _, name, *_ in cells}
     only = [bare_name(name) for name in only]
     for name in only:
         if name not in known:  # nothing would be run, and the tables would be empty
             tables = ", ".join(part.name for part in parts)
             raise unknown(f"method of {tables} ({' and '.join(protocols)})", name, known)
-    return [config for config in every if not only or bare_name(config.method) in only]
+    return [
+        RunConfig(
+            method=sources.get(name, name),
+            dataset=dataset,
+            classes_per_task=classes,
+            memory_per_class=memory,
+            seed=seed,
+            **fixed_of_run(protocol),
+            **_settings(sources.get(name, name), dataset.removesuffix("-quick"), classes, protocol, winners),
+        )
+        for protocol, dataset, name, classes, memory, seed in cells
+        if not only or name in only
+    ]
 
 
-def _options(
+def _settings(
     name: str, dataset: str, classes_per_task: int, protocol: str, winners: Sequence[Winner]
 ) -> dict[str, Any]:
+    """The protocol that is recorded, and the options of the method in it."""
     known = {item.name for item in fields(find(name).options)}  # first: this imports the file of a user's method
-    tuned = winner(bare_name(name), dataset, classes_per_task, winners)
+    bare = bare_name(name)
+    found = choice(protocol, bare, classes_per_task)
+    chosen = found["options"] if found and found["complete"] else None
+    if protocol == "printed":
+        if chosen is None and bare in rules()[protocol]["open"]:
+            raise UsageError(
+                f"the search for the open options of {name} in the protocol printed is not complete; complete it as "
+                "results/search/README.md of the repository says, or name other methods with --method"
+            )
+        own = {} if bare in TITLES else winner(bare, dataset, classes_per_task, winners)
+        return {"protocol": protocol, "options": own | fixed(protocol, name) | (chosen or {})}
+    tuned = winner(bare, dataset, classes_per_task, winners)
+    if chosen is not None and not any(one.method == bare for one in winners):
+        tuned = fixed(protocol, name) | chosen
     if (precision := tuned.get("precision", Options.precision)) != Options.precision:
         raise UsageError(f"the winner of {name} has precision {precision}; the paper's tables need {Options.precision}")
     if "passes" in known:
-        return tuned | {"passes": protocol}
-    return tuned  # without a memory, both protocols are the same run
+        return {"protocol": protocol, "options": tuned | {"passes": protocol}}
+    return {"protocol": "both", "options": tuned}  # the same run in separate and joint
 
 
 def reproduce(
     parts: Sequence[Part],
     out: Path,
     *,
-    protocols: Sequence[str] = PROTOCOLS,
+    protocols: Sequence[str] = ("separate", "joint"),
     seeds: int = 5,
     only: Collection[str] = (),
     winners: Sequence[Winner] = (),

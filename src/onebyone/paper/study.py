@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -16,7 +16,7 @@ from onebyone.paper.ablation import Ablation
 from onebyone.paper.claims import CLAIMS, Claim, Finding
 from onebyone.paper.comparison import Cell, PaperTable
 from onebyone.paper.figures import Drawing
-from onebyone.paper.printed import Part
+from onebyone.paper.printed import OURS, TITLES, Part
 from onebyone.paper.records import CellKey, Records
 from onebyone.runs.formats import default_options
 from onebyone.runs.record_files import settings
@@ -77,9 +77,17 @@ class Study:
     @property
     def tally(self) -> dict[str, Counter[str]]:
         """The number of cells per verdict, by protocol; see :attr:`PaperTable.distinct` for which cells count."""
+        return self._tally(TITLES)
+
+    @property
+    def tally_of_ours(self) -> dict[str, Counter[str]]:
+        """The same for the methods that the paper proposes: for the others, better is no success."""
+        return self._tally(OURS)
+
+    def _tally(self, methods: Collection[str]) -> dict[str, Counter[str]]:
         found: dict[str, Counter[str]] = {protocol: Counter() for protocol in self.protocols}
         for table in self.tables:
-            found[table.protocol].update(cells[0].verdict for cells in table.distinct)
+            found[table.protocol].update(cells[0].verdict for cells in table.distinct if cells[0].method in methods)
         return found
 
     @cached_property
@@ -128,17 +136,11 @@ class Study:
     @property
     def claims_in_groups(self) -> dict[str, list[Checked]]:
         """The claims by the protocols in which they hold: first those that hold, last those not measured."""
-        order = ("holds", "fails", "partly measured", "not measured")
+        order = ("holds", "undecided", "fails", "partly measured", "not measured")
         groups: dict[str, list[Checked]] = {}
         for checked in sorted(self.claims, key=lambda c: [order.index(f.verdict) for f in c[2].values()]):
             verdicts = {name: finding.verdict for name, finding in checked[2].items()}
-            holds = [f"`{name}`" for name, verdict in verdicts.items() if verdict == "holds"]
-            if any(verdict not in ("holds", "fails") for verdict in verdicts.values()):
-                heading = "; ".join(f"`{name}`: {verdict}" for name, verdict in verdicts.items())
-            elif holds:
-                heading = f"Hold in {' and '.join(holds)}" + (" only" if len(holds) < len(verdicts) else "")
-            else:
-                heading = "Hold in neither" if len(verdicts) > 1 else "Do not hold"
+            heading = "; ".join(f"`{name}`: {verdict}" for name, verdict in verdicts.items())
             groups.setdefault(heading, []).append(checked)
         return groups
 
@@ -218,13 +220,13 @@ def _holding(protocols: Sequence[str], findings: Sequence[Mapping[str, Finding]]
 def _in_words(held: Mapping[str, int]) -> str:
     """How many claims hold in each protocol.
 
-    >>> _in_words({"separate": 7, "joint": 4})
-    '7 hold with separate passes, as in the paper, and 4 with joint passes'
+    >>> _in_words({"printed": 1, "separate": 7, "joint": 4})
+    '1 holds as the paper is printed, 7 with separate passes and 4 with joint passes'
     """
-    same = {"separate": ", as in the paper,"}
-    first, *others = (f"{count}{{}} with {name} passes{same.get(name, '')}" for name, count in held.items())
-    verb = " holds" if next(iter(held.values())) == 1 else " hold"
-    return " and ".join([first.format(verb), *(other.format("") for other in others)]).rstrip(",")
+    how = {"printed": "as the paper is printed", "separate": "with separate passes", "joint": "with joint passes"}
+    first, *others = (f"{count}{{}} {how[name]}" for name, count in held.items())
+    texts = [first.format(" holds" if next(iter(held.values())) == 1 else " hold"), *(o.format("") for o in others)]
+    return " and ".join(filter(None, [", ".join(texts[:-1]), texts[-1]]))
 
 
 def _list(value: Any) -> list[Any]:

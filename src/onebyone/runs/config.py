@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from onebyone.data.registry import DATASETS
 from onebyone.engine import choose_device
@@ -21,6 +21,7 @@ from onebyone.streams import Order, in_full
 from onebyone.streams.registry import STREAMS
 
 AUTO = "auto"
+Protocol = Literal["none", "printed", "separate", "joint", "both"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +50,9 @@ class RunConfig(Checked):
     class_order: Order = option("label", "Order of arrival: label or random")
     held_out: bool = option(False, "Evaluate on a held-out tenth of the training set")
     prequential: bool = option(False, "Also predict every batch before learning it")
+    # How the paper's methods are run (paper/protocols.yaml). The paper's tables have runs of a protocol only. A method
+    # without replay is the same run in `separate` and `joint`: both.
+    protocol: Protocol = option("none", "Protocol of the paper's tables that the run is for")
     options: Mapping[str, Any] = field(default_factory=dict)  # options of the method, as values or text
 
     def method_options(self) -> Checked:

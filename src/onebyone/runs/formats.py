@@ -31,12 +31,15 @@ def configuration(found: Mapping[str, Any]) -> dict[str, Any]:
     """A recorded configuration as this version records it.
 
     An option that was added after the run has its default, with which the method does what it did before. Until 0.2.0,
-    the stream was recorded only if it was not the method's own.
+    the stream was recorded only if it was not the method's own. The protocol was recorded in the rows of records only;
+    a run in a folder was for none.
 
     >>> old = {"method": "er", "dataset": "digits", "options": {"learning_rate": 0.1}}
     >>> configuration(old)["stream"], configuration(old)["options"]["precision"]
     ('class-incremental:imbalance=1.0', 'float32')
+    >>> configuration(old)["protocol"]
+    'none'
     """
     options = default_options(found["method"]) | dict(found["options"])
     options.pop("memory_per_class", None)  # a field of the run
-    return {"stream": own_stream(found["method"])} | dict(found) | {"options": options}
+    return {"stream": own_stream(found["method"]), "protocol": "none"} | dict(found) | {"options": options}

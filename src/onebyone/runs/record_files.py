@@ -21,8 +21,6 @@ from onebyone.runs.results import Record
 
 SETTINGS, ENVIRONMENTS = "settings.json", "environments.json"
 DIGITS = 5  # of an accuracy: more than any test set can resolve
-PROTOCOLS = ("separate", "joint")  # how incoming and replayed samples pass the network
-BOTH = "both"  # the protocol of a run without replayed samples
 COLUMNS = (
     "protocol",
     "dataset",
@@ -42,18 +40,12 @@ COLUMNS = (
 Entries = Mapping[str, Mapping[str, Any]]
 
 
-def protocol(config: Mapping[str, Any]) -> str:
-    """The protocol of a run: how its samples pass the network."""
-    passes = config["options"].get("passes")
-    return passes if passes in PROTOCOLS else BOTH
-
-
 def settings(config: Mapping[str, Any]) -> dict[str, Any]:
     """The configuration of a run, except for what its row and its environment say.
 
     ``prequential`` is left out as well: it does not change what is learned.
     """
-    left_out = ("seed", "memory_per_class", "device", "data", "prequential")
+    left_out = ("protocol", "seed", "memory_per_class", "device", "data", "prequential")
     return {name: value for name, value in configuration(config).items() if name not in left_out}
 
 
@@ -74,8 +66,7 @@ def line(record: Record) -> dict[str, str]:
     """The row of a run."""
     config, metrics = record.config, record.metrics
     return {
-        "protocol": protocol(config),
-        **{name: _text(config[name]) for name in COLUMNS[1:6]},
+        **{name: _text(config[name]) for name in COLUMNS[:6]},
         **{name: _text(metrics[name], DIGITS) for name in ("accuracy", "forgetting")},
         "anytime": " ".join(_text(point, DIGITS) for point in record.anytime),
         "class_accuracy": " ".join(_text(point, DIGITS) for point in record.class_accuracy),
@@ -156,7 +147,7 @@ def _record(row: Mapping[str, str], known: Entries, environments: Entries) -> Re
     made = dict(environments[row["environment"]])
     config = {
         **known[row["settings"]],
-        **{name: row[name] for name in ("dataset", "method")},
+        **{name: row[name] for name in ("protocol", "dataset", "method")},
         **{name: _whole_number(row[name]) for name in ("classes_per_task", "memory_per_class", "seed")},
         "device": made.pop("type"),
         "data": made.pop("data"),
