@@ -35,7 +35,6 @@ from onebyone.estimator.folders import (
 )
 from onebyone.estimator.inputs import read_samples
 from onebyone.estimator.state import State
-from onebyone.estimator.verbs import copied
 from onebyone.methods.learner import Learner
 from onebyone.runs.executors import Assignment, Executor, Failed, Lost, Status, Worker, executor_named
 from onebyone.runs.executors.interface import ATTEMPTS
@@ -247,7 +246,7 @@ class Teaching:
         copy = OnlineClassifier(**self.empty.get_params(deep=False))
         state = self.empty._state
         assert state is not None
-        state = copied(state)
+        state = state.copied()
         copy._state = replace(state, learner=state.learner.to(self.device))  # not fitted, but with a layout
         done, skipped = 0, dict[Path, str]()
 

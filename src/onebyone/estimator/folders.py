@@ -22,15 +22,13 @@ from onebyone import nets
 from onebyone.data.images import UnreadableImage, suffixes, why_no_image
 from onebyone.data.loading import Batch, load_batches
 from onebyone.errors import UsageError
-from onebyone.estimator.answers import Answers
 from onebyone.estimator.building import encoder_size
 from onebyone.estimator.calls import learning, prepare, train
-from onebyone.estimator.classifier import OnlineClassifier
+from onebyone.estimator.classifier import Answers, OnlineClassifier
 from onebyone.estimator.inputs import MODES
 from onebyone.estimator.known_files import KnownFiles, Taught, sample_keys
 from onebyone.estimator.labels import Label
 from onebyone.estimator.locking import lock_of
-from onebyone.estimator.verbs import copied
 from onebyone.files import without_link
 from onebyone.methods.learner import Learner
 
@@ -356,7 +354,7 @@ def teach(
     This is one step: what another thread saves has learnt exactly the images whose files it knows.
     """
     with lock_of(classifier), learning():
-        state = copied(classifier._fitted()) if former else classifier._state
+        state = classifier._fitted().copied() if former else classifier._state
         state, lesson = prepare(classifier, state, as_given(classifier, images), labels)
         files = state.files.without_contents(set(keys)) if former else state.files
         with classifier._all_or_nothing(state), files.adding(keys, labels, sample_keys(images)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import count
@@ -23,6 +24,7 @@ from onebyone.estimator.record import Record, fitted_temperature
 from onebyone.estimator.samples import Layout
 from onebyone.methods import LeftOut, grown
 from onebyone.methods.registry import AnyLearner
+from onebyone.nets import Adapted
 from onebyone.options import number_of_bytes
 
 
@@ -84,6 +86,44 @@ class State:
         if len(slots) == len(self.slots):
             return self
         return replace(self, slots=slots, learner=with_capacity(self, max(slots.values()) + 1))
+
+    def slot_of(self, label: Label) -> int:
+        if label not in self.slots:
+            raise UsageError(f"{label!r} is not a known class; known are {known_labels(self)}")
+        return self.slots[label]
+
+    def copied(self) -> State:
+        """A state whose learner can be changed. A frozen encoder, which never changes, is not copied."""
+        frozen = [part for part in self.learner.modules() if isinstance(part, Adapted) and part.frozen]
+        shared: dict[int, Any] = {id(tensor): tensor for part in frozen for tensor in part.parameters()}
+        shared |= {id(part): part for part in frozen if part.fixed}
+        return replace(self, learner=deepcopy(self.learner, shared))
+
+    def united(self, label: Label, into: Label) -> State:
+        """A state in which two classes are one. The learner is changed; the label is removed."""
+        slot, target, counts = self.slots[label], self.slots[into], self.learner.counts
+        slots = {each: own for each, own in self.slots.items() if each != label}
+        if not counts[slot]:
+            record, held = self.record.without(slot), self.held_back.united(slot, target)
+            return replace(self, slots=slots, record=record, held_back=held)
+        if not counts[target]:  # known, but never learnt
+            return replace(self, slots=slots | {into: slot}, held_back=self.held_back.united(target, slot))
+        self.learner.unite(slot, target)
+        record, held = self.record.united(slot, target), self.held_back.united(slot, target)
+        return replace(self, slots=slots, record=record, held_back=held)
+
+    def in_slots_of(self, mine: State) -> State:
+        """This state with the classes, the capacity and the device of ``mine``, which knows all of its labels."""
+        capacity = mine.learner.spec.num_classes
+        learner = self.learner if self.learner.spec.num_classes == capacity else grown(self.learner, capacity)
+        if learner.device != mine.learner.device:
+            learner = deepcopy(learner).to(mine.learner.device)  # the encoder may be shared with the other classifier
+        sources = {mine.slots[label]: slot for label, slot in self.slots.items()}
+        unused = iter(sorted(set(range(capacity)) - set(sources.values())))
+        order = [sources[slot] if slot in sources else next(unused) for slot in range(capacity)]
+        if order != list(range(capacity)):
+            learner.reorder(torch.tensor(order, device=learner.device))
+        return replace(self, learner=learner, slots=mine.slots)
 
     def attributes(self) -> dict[str, Any]:
         """The attributes of a fitted classifier."""
