@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from onebyone.engine import reproducible
 from onebyone.errors import UsageError
-from onebyone.estimator import autosave, calibration, persistence
+from onebyone.estimator import autosave, persistence
 from onebyone.estimator.autosave import Autosave
 from onebyone.estimator.building import check_settings, learner_parameters
 from onebyone.estimator.calls import learning, prepare, train
@@ -28,6 +28,7 @@ from onebyone.estimator.known_files import Taught, sample_keys
 from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, plain
 from onebyone.estimator.locking import lock_of, synchronized
 from onebyone.estimator.packing import pack, unpack
+from onebyone.estimator.predictor import Predictor
 from onebyone.estimator.priors import check_prior, renamed_prior
 from onebyone.estimator.report import Report, report
 from onebyone.estimator.rollback import changeable, restored_on_error
@@ -360,17 +361,17 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        state = self._fitted()
-        check_prior(self.prior, self.unknown_rate)
-        learner, samples = state.learner, read_samples(X, state.layout, self.channels, self)
+        predictor = self._predictor()
+        state = predictor.state
+        samples = read_samples(X, state.layout, self.channels, self)
         with reproducible():
-            parts = [learner.scores_and_typicality(part.to(learner.device)) for part in samples.chunks()]
+            parts = [predictor.scores_and_typicality(part.to(state.learner.device)) for part in samples.chunks()]
             scores, typicality = (torch.cat([part[index].cpu() for part in parts]) for index in (0, 1))
-            decision = calibration.decision(state, self._finite(scores), self.prior)[:, state.columns]
-            typical = self._finite(typicality.double()).numpy()
-            rejected = typical < calibration.threshold(state, float(self.unknown_rate))
-            probabilities = self._probabilities(decision)
-        return Answers(self.classes_[decision.argmax(1).numpy()], probabilities, typical, rejected)
+            decision = predictor.in_order(predictor.decision(self._finite(scores)))
+            typical = self._finite(typicality.double())
+            rejected = predictor.is_unknown(typical).numpy()
+            probabilities = predictor.probabilities_of(decision.double()).to(decision).numpy()
+        return Answers(self.classes_[decision.argmax(1).numpy()], probabilities, typical.numpy(), rejected)
 
     @synchronized
     def predict_proba(self, X: Any) -> Array:
@@ -398,7 +399,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        return self._probabilities(self._decision(X))
+        predictor = self._predictor()
+        decision = self._decision(X, predictor)
+        return predictor.probabilities_of(decision.double()).to(decision).numpy()
 
     @synchronized
     def decision_function(self, X: Any) -> Array:
@@ -482,8 +485,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If there is no such prediction yet. It is a ValueError.
         """
-        check_prior(self.prior, self.unknown_rate)
-        return report(self._fitted(), self.prior)
+        return report(self._predictor())
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Compute the accuracy: the fraction of samples whose class is predicted correctly.
@@ -812,9 +814,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If the path has another suffix, or cannot be written. It is a ValueError.
         """
-        state = self._fitted()
-        check_prior(self.prior, self.unknown_rate)
-        export(given_path(path), state, self.prior, float(self.unknown_rate))
+        export(given_path(path), self._predictor())
 
     @property
     @synchronized
@@ -944,20 +944,19 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mine.learner.merge(theirs.learner)
         return replace(mine, files=mine.files.united(theirs.files))
 
-    def _decision(self, X: Any) -> Tensor:
-        """[n, classes] scores with the prior, in the order of ``classes_``, on the CPU."""
+    def _predictor(self) -> Predictor:
         state = self._fitted()
         check_prior(self.prior, self.unknown_rate)
-        learner, samples = state.learner, read_samples(X, state.layout, self.channels, self)
-        with reproducible():
-            parts = [learner.scores(part.to(learner.device)).cpu() for part in samples.chunks()]
-            return calibration.decision(state, self._finite(torch.cat(parts)), self.prior)[:, state.columns]
+        return Predictor(state, self.prior, float(self.unknown_rate))
 
-    def _probabilities(self, decision: Tensor) -> Array:
-        """[n, classes] from scores with the prior."""
-        state = self._fitted()
-        scores = decision.double() / calibration.temperature(state)
-        return calibration.probabilities(state)(scores).to(decision).numpy()
+    def _decision(self, X: Any, predictor: Predictor | None = None) -> Tensor:
+        """[n, classes] scores with the prior, in the order of ``classes_``, on the CPU."""
+        predictor = predictor or self._predictor()
+        state = predictor.state
+        samples = read_samples(X, state.layout, self.channels, self)
+        with reproducible():
+            parts = [predictor.scores(part.to(state.learner.device)).cpu() for part in samples.chunks()]
+            return predictor.in_order(predictor.decision(self._finite(torch.cat(parts))))
 
     def _finite(self, numbers: Tensor) -> Tensor:
         if numbers.isnan().any():

@@ -52,13 +52,6 @@ def write(path: Path, state: State, parameters: Mapping[str, Any]) -> None:
     write_tensors(path, tensors, metadata)
 
 
-def drop_solutions(learner: AnyLearner) -> None:
-    """Let the next answer be computed from the state alone."""
-    for part in learner.modules():
-        if isinstance(part, Learner):
-            part.drop_solution()
-
-
 def size(state: State, parameters: Mapping[str, Any]) -> int:
     """Bytes of the file that ``write`` would write, except for a few digits of the offsets in its header."""
     tensors = contents(state)
