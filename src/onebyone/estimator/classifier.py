@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import replace
@@ -234,9 +234,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with learning():
             state, lesson = prepare(self, self._state, X, y, classes, sample_weight)
-            with self._all_or_nothing(state):
+            with self.changing(state) as accept:
                 state = train(state, lesson, lesson.order, self.get_params(deep=False), in_sequence=True)
-                self._accept(state, len(lesson.order))
+                accept(state, len(lesson.order))
         return self
 
     def learn_from(self, batches: Any) -> Self:
@@ -293,12 +293,12 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """
         with learning():
             state, lesson = prepare(self, None, X, y, sample_weight=sample_weight)
-            with self._all_or_nothing(state):
+            with self.changing(state) as accept:
                 random = generator(state.learner.seed, "fit")
                 for epoch in range(self.epochs):
                     shuffled = lesson.order[torch.randperm(len(lesson.order), generator=random)]
                     state = train(state, lesson, shuffled, self.get_params(deep=False), again=epoch > 0)
-                self._accept(state, len(lesson.order))
+                accept(state, len(lesson.order))
         return self
 
     # Predicting
@@ -551,7 +551,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             with lock_of(other):  # released before the own lock is taken, so that two merges cannot wait for each other
                 theirs = other._fitted().copied()
             with lock_of(self):
-                self._replace(self._merged(theirs))
+                self.replace_state(self._merged(theirs))
         return self
 
     @synchronized
@@ -616,7 +616,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if not learner.counts.any():
                 raise UsageError(NOTHING_LEFT)
             files = state.files.without(map(Taught, labels, keys))
-            self._replace(replace(state, held_back=held, files=files))
+            self.replace_state(replace(state, held_back=held, files=files))
         return self
 
     @synchronized
@@ -653,7 +653,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             slots = {each: own for each, own in state.slots.items() if own != slot}
             files = state.files.without_class(label)
             record, held = state.record.without(slot), state.held_back.without(slot)
-            self._replace(replace(state, slots=slots, record=record, held_back=held, files=files))
+            self.replace_state(replace(state, slots=slots, record=record, held_back=held, files=files))
         return self
 
     @synchronized
@@ -700,7 +700,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             slots = {renamed.get(label, label): slot for label, slot in state.slots.items()}
             before, self.prior = self.prior, renamed_prior(self.prior, renamed)
             try:
-                self._replace(replace(state, slots=slots, files=state.files.renamed(renamed)))
+                self.replace_state(replace(state, slots=slots, files=state.files.renamed(renamed)))
             except BaseException:
                 self.prior = before
                 raise
@@ -879,16 +879,54 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         tags.input_tags.three_d_array = True
         return tags
 
-    # The state: replaced after each call
+    # The state: each call replaces it
 
-    def _fitted(self) -> State:
-        check_is_fitted(self)
-        assert self._state is not None
+    @property
+    def state(self) -> State | None:
+        """What was learnt, for programs that read or move it; None before the first call. Each call replaces it."""
         return self._state
 
+    @synchronized
+    def replace_state(self, state: State) -> None:
+        """Make another state that of the classifier. The folder of ``autosave`` has it when the call returns.
+
+        Parameters
+        ----------
+        state
+            The new state. Its learner belongs to this classifier from now on.
+
+        Raises
+        ------
+        UsageError
+            If a parameter is invalid, if the state is not finite, or if ``autosave`` failed. It is a ValueError.
+            Nothing is changed.
+        """
+        check_settings(self.get_params(deep=False))
+        with self.changing(state) as accept:
+            accept(state, int(self.every))
+
     @contextmanager
-    def _all_or_nothing(self, state: State) -> Iterator[None]:
-        """If the block raises anything, restore the state in memory and on disk."""
+    def changing(self, state: State) -> Iterator[Callable[[State, int], None]]:
+        """Change the learner of a state completely or not at all, in memory and in the folder of ``autosave``.
+
+        If the block raises anything, the classifier is as before. Hold its lock, and end the block with a call of the
+        function that it is given.
+
+        Parameters
+        ----------
+        state
+            The state of the classifier, or a new one.
+
+        Returns
+        -------
+        A context manager. Its value is a function that makes a state that of the classifier, with the number of new
+        samples as second argument, which decides with ``every`` whether the folder is written.
+
+        Raises
+        ------
+        UsageError
+            If the folder is that of another classifier, or cannot be written. It is a ValueError.
+        """
         before = self._state
         with ExitStack() as stack:
             if self._autosaver is not None and not self._autosaver.is_for(self.autosave):
@@ -900,10 +938,15 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             if before is not None and before.learner is state.learner:
                 stack.enter_context(restored_on_error(state.learner))
             try:
-                yield
+                yield self._accept
             except BaseException:
                 self._adopt(before)
                 raise
+
+    def _fitted(self) -> State:
+        check_is_fitted(self)
+        assert self._state is not None
+        return self._state
 
     def _accept(self, state: State, samples: int) -> None:
         """Make this the state of the classifier, and save it if a save is due."""
@@ -921,12 +964,6 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             else:
                 self.__dict__.pop(name, None)
         self._state = state
-
-    def _replace(self, state: State) -> None:
-        """Make this the state, completely or not at all. An autosave folder has it when the call returns."""
-        check_settings(self.get_params(deep=False))
-        with self._all_or_nothing(state):
-            self._accept(state, int(self.every))
 
     def _merged(self, theirs: State) -> State:
         parameters = self.get_params(deep=False)

@@ -126,8 +126,14 @@ class State:
         return replace(self, learner=learner, slots=mine.slots)
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes of a fitted classifier."""
-        found = {"classes_": self.classes, "n_features_in_": math.prod(self.layout.shape), "method_": self.method}
+        """The attributes of a fitted classifier; none before the first class."""
+        if not self.slots:
+            return {}
+        found: dict[str, Any] = {
+            "classes_": self.classes,
+            "n_features_in_": math.prod(self.layout.shape),
+            "method_": self.method,
+        }
         if self.feature_names is not None:
             found["feature_names_in_"] = np.array(self.feature_names, dtype=object)
         return found

@@ -44,7 +44,7 @@ class Model:
 
     @property
     def state(self) -> State | None:
-        return self.classifier._state
+        return self.classifier.state
 
     @property
     def shape(self) -> tuple[int, ...]:
