@@ -35,7 +35,7 @@ from onebyone.estimator.folders import (
 )
 from onebyone.estimator.inputs import read_samples
 from onebyone.estimator.state import State
-from onebyone.methods.learner import Learner
+from onebyone.methods.learner import NOT_MERGEABLE
 from onebyone.runs.executors import Assignment, Executor, Failed, Lost, Status, Worker, executor_named
 from onebyone.runs.executors.interface import ATTEMPTS
 from onebyone.runs.run import Interrupted, at_least_one, stop_signal
@@ -215,8 +215,8 @@ def blank(classifier: OnlineClassifier, parts: Sequence[Shard]) -> OnlineClassif
         state = begin(parameters, layout, X)
     if known is not None:
         state = replace(state, feature_names=known.feature_names)
-    if type(state.learner).merge is Learner.merge:
-        state.learner.merge(state.learner)  # raises: such learners cannot merge
+    if not state.learner.mergeable:
+        raise UsageError(NOT_MERGEABLE)
     found = OnlineClassifier(**parameters)
     found.replace_state(state)
     return found

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from inspect import signature
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -30,10 +29,9 @@ from onebyone.estimator.building import (
 from onebyone.estimator.held_back import room
 from onebyone.estimator.inputs import Samples, check_batch, images_in, is_image, read_samples
 from onebyone.estimator.labels import Label, as_labels
-from onebyone.estimator.record import ENOUGH, SIZE, Record, keeps_left_out
+from onebyone.estimator.record import ENOUGH, SIZE, Record
 from onebyone.estimator.samples import Layout
 from onebyone.estimator.state import State
-from onebyone.methods.learner import Learner
 from onebyone.methods.registry import AnyLearner
 
 MAX_WEIGHT = 1e6  # of a sample; the weights of many such samples are still a number of samples that a file may hold
@@ -129,7 +127,7 @@ def read_weights(given: Any, count: int, learner: AnyLearner) -> Tensor:
             f"sample_weight has {weight.max():g}, and the largest allowed is {MAX_WEIGHT:g}, because a weight counts "
             "as a number of samples; divide the weights, so that their mean is about 1"
         )
-    if "weight" not in signature(learner.observe).parameters:
+    if not learner.takes_weights:
         raise UsageError("this method takes no sample_weight; omit it, or choose another method")
     return torch.from_numpy(weight)
 
@@ -209,7 +207,7 @@ def train(
             held, batch, classes = held.divide(batch, classes, learner, share)
         if not len(classes):
             continue
-        if not again and not keeps_left_out(learner) and len(held) < ENOUGH:
+        if not again and not learner.leaves_out and len(held) < ENOUGH:
             record = predicted(learner, batch, classes, record, len(order) - start)
         if boundaries and learner.observed.any() and not learner.observed[classes].all():
             learner.end_task()
@@ -227,7 +225,7 @@ def holding_share(learner: AnyLearner, lesson: Lesson, parameters: Mapping[str, 
     It is 0 for learners that keep statistics, so that merging and forgetting stay exact, for samples with weights,
     which would have to be kept too, and for a memory so small that too few samples would be held back to be of use.
     """
-    is_network = type(learner).merge is Learner.merge and not keeps_left_out(learner)
+    is_network = not learner.mergeable and not learner.leaves_out
     useful = is_network and lesson.weight is None and room(learner) >= ENOUGH
     return float(parameters["validation_fraction"]) if useful else 0.0
 
@@ -243,6 +241,6 @@ def predicted(learner: AnyLearner, x: Tensor, slots: Tensor, record: Record, lef
         return record
     with torch.no_grad():
         scores = learner.scores(x)
-        own = type(learner).typicality is not Learner.typicality
-        typicality = learner.typicality(x) if own else scores.amax(1)  # without a second forward pass
+        # Without a second forward pass if typicality is the largest score.
+        typicality = learner.typicality(x) if learner.own_typicality else scores.amax(1)
     return record.added(scores, slots, typicality)

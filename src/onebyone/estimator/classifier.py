@@ -35,7 +35,7 @@ from onebyone.estimator.rollback import changeable, restored_on_error
 from onebyone.estimator.state import State
 from onebyone.files import given_path
 from onebyone.methods import AUTO
-from onebyone.methods.learner import Learner
+from onebyone.methods.learner import NOT_MERGEABLE
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted
 from onebyone.seeding import generator
@@ -972,8 +972,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             check_same(own, theirs.parameters)
             return replace(theirs, parameters=own, files=theirs.files.copy())  # the device may be another one
         mine = self._state.copied()
-        if type(mine.learner).merge is Learner.merge:
-            mine.learner.merge(theirs.learner)  # raises: such learners cannot merge, whatever the parameters are
+        if not mine.learner.mergeable:  # whatever the parameters are
+            raise UsageError(NOT_MERGEABLE)
         check_mergeable(mine, theirs)
         as_labels(list(theirs.slots), mine.labels, "the result")  # raises if the types differ
         mine = mine.with_labels(theirs.slots)

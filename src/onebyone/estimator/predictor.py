@@ -13,10 +13,9 @@ from torch import Tensor
 
 from onebyone.errors import UsageError, warn
 from onebyone.estimator.labels import Label
-from onebyone.estimator.record import ENOUGH, keeps_left_out
+from onebyone.estimator.record import ENOUGH
 from onebyone.estimator.state import State, known_labels
 from onebyone.methods import Learner, LeftOut
-from onebyone.methods.hybrid import Hybrid
 
 Source = Literal["left out", "held back", "left out by the statistics", "predicted before learnt"]
 SUPPORT = 2  # values that must be expected below a quantile of values
@@ -139,9 +138,9 @@ def evidence(state: State) -> Evidence:
     source: Source = "left out"
     if uses_held_back(state):
         return Evidence(state.held_back_predictions, "held back")
-    if isinstance(learner, Hybrid) and not uses_predictions(state):
-        learner, source = learner.statistics, "left out by the statistics"
-    if keeps_left_out(learner):
+    if learner.leaving_out is not learner and not uses_predictions(state):
+        learner, source = learner.leaving_out, "left out by the statistics"
+    if learner.leaves_out:
         found = learner.left_out()
         if found is not None:
             return Evidence(LeftOut(*(values.cpu() for values in found)), source)
@@ -155,7 +154,7 @@ def softmax(scores: Tensor) -> Tensor:
 def uses_predictions(state: State) -> bool:
     """Whether predictions of samples that were not learnt, or not yet, decide how confident the classifier is."""
     enough = max(len(state.held_back), len(state.record.y)) >= ENOUGH
-    return enough and not keeps_left_out(state.learner)
+    return enough and not state.learner.leaves_out
 
 
 def uses_held_back(state: State) -> bool:

@@ -14,10 +14,7 @@ from torch import Tensor
 from onebyone.errors import UsageError
 from onebyone.estimator.labels import Label, to_json
 from onebyone.estimator.predictor import Predictor, Source, evidence, uses_predictions
-from onebyone.estimator.record import keeps_left_out
 from onebyone.estimator.state import State
-from onebyone.methods.hybrid import Hybrid
-from onebyone.methods.patch_lda import PatchLDA
 from onebyone.text import escaped
 
 BINS = 10  # of the confidence, for the calibration error
@@ -218,7 +215,7 @@ def shares(predictor: Predictor, y: Tensor) -> Tensor:
 def nothing_yet(state: State) -> UsageError:
     """The error to raise while there is no prediction."""
     learner, more = state.learner, "learn more samples of classes that are known already"
-    interval = 1 if keeps_left_out(learner) else learner.answer_interval(1)
+    interval = 1 if learner.leaves_out else learner.answer_interval(1)
     if interval > 1:
         return UsageError(
             f"there is nothing to report yet, because {state.method} predicts samples before it learns them only about "
@@ -231,10 +228,9 @@ def nothing_yet(state: State) -> UsageError:
 def check_weights(state: State) -> None:
     """Raise an error if statistics have samples, but of so little weight that none of them can be left out."""
     learner = state.learner
-    if isinstance(learner, Hybrid) and not uses_predictions(state):
-        learner = learner.statistics
-    if isinstance(learner, PatchLDA) and int(learner.counts.max()) > 1:
-        heaviest = float(learner.moments.weights.max())
+    learner = learner if uses_predictions(state) else learner.leaving_out
+    if learner.leaves_out and int(learner.counts.max()) > 1:
+        heaviest = float(learner.total_weights.max())
         if heaviest < 2:
             raise UsageError(
                 f"there is nothing to report, because no class has a total sample_weight of 2 or more (the largest is "
