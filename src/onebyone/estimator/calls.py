@@ -27,7 +27,7 @@ from onebyone.estimator.building import (
     warn_of_large_images,
 )
 from onebyone.estimator.held_back import room
-from onebyone.estimator.inputs import Samples, check_batch, images_in, is_image, read_samples
+from onebyone.estimator.inputs import Samples, as_samples, images_in, is_image
 from onebyone.estimator.labels import Label, as_labels
 from onebyone.estimator.record import ENOUGH, SIZE, Record
 from onebyone.estimator.samples import Layout
@@ -54,6 +54,7 @@ class Lesson(NamedTuple):
     slots: Tensor  # [n] the slot of each sample's class
     order: Tensor  # [m] indices of the samples to learn: those with a weight above 0
     weight: Tensor | None  # [n] in float64; None if all are 1
+    parameters: Mapping[str, Any]  # of the classifier
 
 
 def prepare(
@@ -86,12 +87,12 @@ def prepare(
     """
     parameters = estimator.get_params(deep=False)
     check_settings(parameters)
-    check_batch(X)
+    images = images_in(X)
     one = is_image(X) and np.ndim(y) == 0 and y is not None  # a single image may have a single label
     labels = as_labels([y] if one else y, state.labels if state else ())
     announced = as_labels(list(classes), labels, "classes") if classes is not None else []
-    size = encoder_size(parameters["encoder"]) if state is None and images_in(X) is not None else None
-    x = read_samples(X, state.layout if state else None, estimator.channels, estimator, size)
+    size = encoder_size(parameters["encoder"]) if state is None and images is not None else None
+    x = as_samples(X, images, state.layout if state else None, estimator.channels, estimator, size)
     if len(x) != len(labels):
         raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
     if state is None:
@@ -102,13 +103,14 @@ def prepare(
     order = torch.arange(len(labels)) if weight is None else weight.nonzero().flatten()
     if not len(order) and not state.slots:
         raise UsageError("sample_weight is zero for all samples, so nothing can be learnt; give a larger weight")
-    state = state.with_labels([*announced, *(labels[index] for index in order.tolist())])
+    known, state = state, state.with_labels([*announced, *(labels[index] for index in order.tolist())])
     slots = torch.tensor([state.slots.get(label, 0) for label in labels])  # 0: of weight 0, and not used
-    if parameters["autosave"] is not None:  # raises before training if the state cannot be saved
+    # An error about labels that cannot be saved comes before training. Later ones are found when it is saved.
+    if parameters["autosave"] is not None and state is not known:
         persistence.describe(state, parameters)
     if weight is not None and bool((weight[order] == 1).all()):
         weight = None  # zeros are not in the order, and without weights the steps are the usual ones
-    return state, Lesson(x, slots.to(state.learner.device), order, weight)
+    return state, Lesson(x, slots.to(state.learner.device), order, weight, parameters)
 
 
 def read_weights(given: Any, count: int, learner: AnyLearner) -> Tensor:
@@ -162,7 +164,6 @@ def train(
     state: State,
     lesson: Lesson,
     order: Tensor,
-    parameters: Mapping[str, Any],
     *,
     again: bool = False,
     in_sequence: bool = False,
@@ -177,8 +178,6 @@ def train(
         The samples.
     order
         [m] indices of the samples, in the order of the steps.
-    parameters
-        Of the classifier, for ``batch_size`` and ``validation_fraction``.
     again
         Whether these samples were learnt before. Then nothing is stored, counted or recorded.
     in_sequence
@@ -191,10 +190,10 @@ def train(
     learner, record, held = state.learner, state.record, state.held_back
     if not again:
         learner.settle(len(order))
-    share = holding_share(learner, lesson, parameters)
+    share = holding_share(learner, lesson)
     boundaries = in_sequence and learner.needs_boundaries
     # Learners to which the number of samples in a step does not matter take larger steps, which are faster.
-    size = int(parameters["batch_size"]) if learner.steps_matter else learner.chunk
+    size = int(lesson.parameters["batch_size"]) if learner.steps_matter else learner.chunk
     for start in range(0, len(order), size):
         index = order[start : start + size]
         batch, classes = lesson.x[index].to(learner.device), lesson.slots[index.to(lesson.slots.device)]
@@ -219,7 +218,7 @@ def train(
     return replace(state, record=record, held_back=held)
 
 
-def holding_share(learner: AnyLearner, lesson: Lesson, parameters: Mapping[str, Any]) -> float:
+def holding_share(learner: AnyLearner, lesson: Lesson) -> float:
     """The share of samples to hold back.
 
     It is 0 for learners that keep statistics, so that merging and forgetting stay exact, for samples with weights,
@@ -227,7 +226,7 @@ def holding_share(learner: AnyLearner, lesson: Lesson, parameters: Mapping[str, 
     """
     is_network = not learner.mergeable and not learner.leaves_out
     useful = is_network and lesson.weight is None and room(learner) >= ENOUGH
-    return float(parameters["validation_fraction"]) if useful else 0.0
+    return float(lesson.parameters["validation_fraction"]) if useful else 0.0
 
 
 def predicted(learner: AnyLearner, x: Tensor, slots: Tensor, record: Record, left: int) -> Record:

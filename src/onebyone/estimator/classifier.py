@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from copy import deepcopy
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -23,7 +24,7 @@ from onebyone.estimator.autosave import Autosave
 from onebyone.estimator.building import check_settings, learner_parameters
 from onebyone.estimator.calls import learning, prepare, train
 from onebyone.estimator.export import export
-from onebyone.estimator.inputs import check_batch, is_image, read_batches, read_samples
+from onebyone.estimator.inputs import as_samples, images_in, is_image, read_batches, read_samples
 from onebyone.estimator.known_files import Taught, sample_keys
 from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, plain
 from onebyone.estimator.locking import lock_of, synchronized
@@ -235,7 +236,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         with learning():
             state, lesson = prepare(self, self._state, X, y, classes, sample_weight)
             with self.changing(state) as accept:
-                state = train(state, lesson, lesson.order, self.get_params(deep=False), in_sequence=True)
+                state = train(state, lesson, lesson.order, in_sequence=True)
                 accept(state, len(lesson.order))
         return self
 
@@ -297,7 +298,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 random = generator(state.learner.seed, "fit")
                 for epoch in range(self.epochs):
                     shuffled = lesson.order[torch.randperm(len(lesson.order), generator=random)]
-                    state = train(state, lesson, shuffled, self.get_params(deep=False), again=epoch > 0)
+                    state = train(state, lesson, shuffled, again=epoch > 0)
                 accept(state, len(lesson.order))
         return self
 
@@ -594,10 +595,10 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ValueError. Nothing is changed.
         """
         state = self._fitted()
-        check_batch(X)
+        images = images_in(X)
         single = is_image(X) and np.ndim(y) == 0 and y is not None
         labels = as_labels([y] if single else y, state.labels)
-        x = read_samples(X, state.layout, self.channels, self)
+        x = as_samples(X, images, state.layout, self.channels, self)
         if len(x) != len(labels):
             raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
         known = [state.slot_of(label) for label in labels]
@@ -874,6 +875,13 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         other.__dict__.update(attributes)
         return other
 
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        """As scikit-learn finds them in the signature, which takes as long as reading a sample."""
+        names: list[str] = super()._get_param_names()
+        return names
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
@@ -950,8 +958,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _accept(self, state: State, samples: int) -> None:
         """Make this the state of the classifier, and save it if a save is due."""
-        persistence.check_finite(changeable(state.learner))
-        if self._autosaver is not None:
+        if self._autosaver is None:
+            persistence.check_finite(changeable(state.learner))
+        else:
             self._autosaver.record(state, self.get_params(deep=False), samples, int(self.every))
         self._adopt(state)
 

@@ -359,7 +359,7 @@ def teach(
         state, lesson = prepare(classifier, state, as_given(classifier, images), labels)
         files = state.files.without_contents(set(keys)) if former else state.files
         with classifier.changing(state) as accept, files.adding(keys, labels, sample_keys(images)):
-            state = train(state, lesson, lesson.order, classifier.get_params(deep=False), in_sequence=True)
+            state = train(state, lesson, lesson.order, in_sequence=True)
             if former:
                 rows, names = zip(*((row, name) for row, each in enumerate(former) for name in each), strict=True)
                 slots = torch.tensor([state.slots[name] for name in names], device=state.learner.device)
