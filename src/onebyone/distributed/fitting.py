@@ -21,7 +21,6 @@ from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.estimator import OnlineClassifier
 from onebyone.estimator.building import check_settings
-from onebyone.estimator.calls import begin, learning
 from onebyone.estimator.folders import (
     Intake,
     Learnt,
@@ -34,7 +33,7 @@ from onebyone.estimator.folders import (
     move_files,
 )
 from onebyone.estimator.inputs import read_samples
-from onebyone.estimator.state import State
+from onebyone.estimator.model import State, begin, learning
 from onebyone.methods.learner import NOT_MERGEABLE
 from onebyone.runs.executors import Assignment, Executor, Failed, Lost, Status, Worker, executor_named
 from onebyone.runs.executors.interface import ATTEMPTS

@@ -18,8 +18,7 @@ from onebyone import files
 from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.locking import lock_of
-from onebyone.estimator.rollback import changeable
-from onebyone.estimator.state import State
+from onebyone.estimator.model import State, changeable
 
 FILE = "classifier.safetensors"  # in the folder
 SECONDS = 5.0  # longest time between the return of a call and its save

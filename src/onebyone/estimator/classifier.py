@@ -22,18 +22,16 @@ from onebyone.errors import UsageError
 from onebyone.estimator import autosave, persistence
 from onebyone.estimator.autosave import Autosave
 from onebyone.estimator.building import check_settings, learner_parameters
-from onebyone.estimator.calls import learning, prepare, train
 from onebyone.estimator.export import export
 from onebyone.estimator.inputs import as_samples, images_in, is_image, read_batches, read_samples
 from onebyone.estimator.known_files import Taught, sample_keys
 from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, plain
 from onebyone.estimator.locking import lock_of, synchronized
+from onebyone.estimator.model import State, changeable, learning, prepare, restored_on_error, train
 from onebyone.estimator.packing import pack, unpack
 from onebyone.estimator.predictor import Predictor
 from onebyone.estimator.priors import check_prior, renamed_prior
 from onebyone.estimator.report import Report, report
-from onebyone.estimator.rollback import changeable, restored_on_error
-from onebyone.estimator.state import State
 from onebyone.files import given_path
 from onebyone.methods import AUTO
 from onebyone.methods.learner import NOT_MERGEABLE
@@ -936,6 +934,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If the folder is that of another classifier, or cannot be written. It is a ValueError.
         """
         before = self._state
+        if self.autosave is not None and (before is None or state.slots is not before.slots):
+            # Labels that cannot be saved raise an error before training.
+            persistence.describe(state, self.get_params(deep=False))
         with ExitStack() as stack:
             if self._autosaver is not None and not self._autosaver.is_for(self.autosave):
                 self._autosaver.detach()

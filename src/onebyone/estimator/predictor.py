@@ -13,8 +13,8 @@ from torch import Tensor
 
 from onebyone.errors import UsageError, warn
 from onebyone.estimator.labels import Label
+from onebyone.estimator.model import State, known_labels
 from onebyone.estimator.record import ENOUGH
-from onebyone.estimator.state import State, known_labels
 from onebyone.methods import Learner, LeftOut
 
 Source = Literal["left out", "held back", "left out by the statistics", "predicted before learnt"]

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from onebyone.errors import UsageError
 from onebyone.estimator.labels import Label, to_json
+from onebyone.estimator.model import State
 from onebyone.estimator.predictor import Predictor, Source, evidence, uses_predictions
-from onebyone.estimator.state import State
 from onebyone.text import escaped
 
 BINS = 10  # of the confidence, for the calibration error

@@ -9,9 +9,9 @@ import numpy.typing as npt
 import torch
 
 from onebyone.errors import UsageError
+from onebyone.estimator.model import State
 from onebyone.estimator.predictor import Predictor
 from onebyone.estimator.report import report
-from onebyone.estimator.state import State
 
 Array = npt.NDArray[Any]
 
