@@ -25,6 +25,8 @@ class SumOptions(Checked):
 class Sums(Learner[SumOptions]):
     """Nearest class mean; class means are sums of samples over sums of weights."""
 
+    mergeable = takes_weights = True
+
     def __init__(self, options: SumOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
         super().__init__(options, spec, seed, device)
         zeros = torch.zeros(spec.num_classes, prod(spec.shape) + 1, dtype=torch.float64, device=device)

@@ -4,6 +4,7 @@ import errno
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from classifiers import DEFAULT_AND_CCP, X, Y, bits, learn, saved, state_of
 from onebyone import OnlineClassifier, UsageError
+from onebyone.estimator import inputs, persistence
 from onebyone.estimator.autosave import FILE
 from tiers import mostly_slow
 
@@ -51,6 +53,29 @@ for ending in ("last line", "sys.exit", "exception", "collected", "with", "child
         break
     os.waitpid(child, 0)
 """
+
+
+@pytest.mark.parametrize("every", [1, 1000])
+def test_a_call_makes_each_check_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
+    """Whether it writes the file or not."""
+    clf = OnlineClassifier(autosave=tmp_path, every=every).partial_fit(X[:30], Y[:30])
+    calls = Counter[str]()
+
+    def counted(module: Any, name: str) -> None:
+        original = getattr(module, name)
+
+        def call(*given: Any, **named: Any) -> Any:
+            calls[name] += 1
+            return original(*given, **named)
+
+        monkeypatch.setattr(module, name, call)
+
+    counted(inputs, "check_batch")
+    counted(persistence, "check_finite")
+    counted(persistence, "describe")
+    clf.partial_fit(X[30:31], Y[30:31])
+    assert calls == {"check_batch": 1, "check_finite": 1, "describe": 1}
+    clf.close()
 
 
 def test_a_process_that_ends_has_saved_everything(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from onebyone import UsageError
-from onebyone.methods import Encoded, Options, ReplayOptions, registry
+from onebyone.methods import Encoded, LeftOut, Options, ReplayOptions, registry
 from onebyone.methods.er import ER
 from onebyone.methods.finetune import FineTune
 from onebyone.options import option
@@ -202,6 +202,18 @@ class Unasked(ER):
 @broken("it sets needs_boundaries and has no end_task")
 class NoEndTask(ER):
     needs_boundaries = True
+
+
+@broken("it overrides left_out, which is never called; set leaves_out = True")
+class Unsaid(FineTune):
+    def left_out(self) -> LeftOut | None:
+        return LeftOut(torch.zeros(0, 10), torch.zeros(0, dtype=torch.int64), torch.zeros(0))
+
+
+@broken("its observe has no argument weight; add it, or set takes_weights = False")
+class Unweighted(FineTune):
+    def observe(self, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
+        return super().observe(x, y)
 
 
 class Bare(ReplayOptions):

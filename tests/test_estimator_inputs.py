@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 import pytest
 import torch
 from hypothesis import given
@@ -109,6 +110,20 @@ def test_arrays_are_resized_like_images(clf: OnlineClassifier) -> None:
         assert scores(clf, arrays).shape == (2,)
     first = torch.from_numpy(arrays)[:, None].expand(-1, 3, -1, -1)  # as torch has it
     assert torch.equal(read_samples(first, clf._state.layout)[torch.arange(2)].int(), found)
+
+
+def test_images_are_read_with_the_channels_first_if_arrays_were_learnt_so() -> None:
+    arrays = np.stack([np.asarray(image).transpose(2, 0, 1) for image in IMAGES])
+    clf = OnlineClassifier(memory="100KB").partial_fit(arrays, LABELS)
+    np.testing.assert_array_equal(scores(clf, IMAGES), scores(clf, arrays))
+
+
+def test_an_array_without_the_names_of_the_first_call_is_a_warning() -> None:
+    """That of scikit-learn, as columns may be in another order."""
+    x, y = np.random.default_rng(0).normal(size=(20, 2)), [0, 1] * 10
+    clf = OnlineClassifier().partial_fit(pd.DataFrame(x, columns=["width", "height"]), y)
+    with pytest.warns(UserWarning, match="X does not have valid feature names"):
+        clf.predict(x)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from classifiers import state_of, vectors
 from onebyone import Dataset, OnlineClassifier, UsageError
 from onebyone.estimator.autosave import Autosave
-from summing import registered
+from summing import Sums, registered
 
 STATISTICS = ["sums", "patch-lda"]
 X, Y = vectors(60)
@@ -228,6 +228,17 @@ def test_networks_forget_what_they_keep(digits: Dataset, name: str) -> None:
     assert clf.classes_.tolist() == list(range(10))
     with pytest.raises(UsageError, match="weights of a network cannot be merged; teach one classifier"):
         clf.merge(clf)
+
+
+def test_a_learner_says_what_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By attributes: a method that is inherited may not suit the learner."""
+    clf, other = taught("sums", np.arange(60)), taught("sums", np.arange(60))
+    monkeypatch.setattr(Sums, "mergeable", False)
+    monkeypatch.setattr(Sums, "takes_weights", False)
+    with pytest.raises(UsageError, match="cannot be merged"):
+        clf.merge(other)
+    with pytest.raises(UsageError, match="takes no sample_weight"):
+        clf.partial_fit(X[:2], Y[:2], sample_weight=[1, 2])
 
 
 def rows_of(clf: OnlineClassifier) -> Any:

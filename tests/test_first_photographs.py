@@ -14,7 +14,7 @@ from sklearn.datasets import load_sample_images
 from torch import Tensor, nn
 
 from onebyone import Dataset, OnlineClassifier, nets
-from onebyone.estimator.calibration import low_quantile
+from onebyone.estimator.predictor import low_quantile
 from photo_folders import ENCODER, encoder  # noqa: F401  # a fixture
 
 Call = Callable[..., tuple[int, str, str]]

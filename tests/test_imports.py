@@ -1,6 +1,7 @@
 """`import onebyone` needs torch and numpy only, and no package imports from a later one."""
 
 import ast
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -181,3 +182,9 @@ def late():
     from onebyone.engine import Eager
 """
     assert imported(ast.parse(text)) == {"cli", "nets", "methods", "data", "engine"}
+
+
+def test_only_the_classifier_uses_its_private_attributes() -> None:
+    private = re.compile(r"(?<!\bself)\._(state|fitted|adopt|accept|autosaver)\b")
+    files = set(PACKAGE.rglob("*.py")) - {PACKAGE / "estimator" / "classifier.py"}
+    assert not {f"{file.name}: {found[0]}" for file in files for found in private.finditer(file.read_text())}

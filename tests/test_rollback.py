@@ -7,7 +7,7 @@ from torch import nn
 import onebyone
 from onebyone import nets
 from onebyone.data import Spec
-from onebyone.estimator.rollback import changeable, restored_on_error
+from onebyone.estimator.model import changeable, restored_on_error
 
 SPEC = Spec((3, 8, 8), 4)
 

@@ -17,7 +17,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onebyone import OnlineClassifier, UsageError
-from onebyone.estimator.verbs import copied
 from onebyone.serve import service as service_module
 from onebyone.serve.answers import Answer
 from onebyone.serve.journal import CannotStore
@@ -211,7 +210,7 @@ def test_an_answer_is_freed_when_the_next_one_is_there(tmp_path: Path) -> None:
     service = Service(tmp_path / "state")
     learn(service, X[:40], Y[:40])
     assert service.model.state is not None
-    taught = copied(service.model.state)
+    taught = service.model.state.copied()
     learner = weakref.ref(taught.learner)
     gc.disable()
     try:

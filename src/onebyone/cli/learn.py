@@ -315,7 +315,7 @@ def info_command(
     warn_of_one_class(clf)
     counts = class_counts(clf)
     short = not every and len(counts) > SHOWN
-    assert clf._state is not None
+    assert clf.state is not None
     encoder = clf.encoder if isinstance(clf.encoder, str) else type(clf.encoder).__name__
     data: dict[str, Any] = {
         "file": file,
@@ -324,7 +324,7 @@ def info_command(
         "encoder_bytes": clf.encoder_nbytes,
         "bytes": clf.nbytes,
         "samples": clf.n_samples_seen_,
-        "shape": list(clf._state.layout.shape),
+        "shape": list(clf.state.layout.shape),
         "classes": counts,
         "report": None,
     }

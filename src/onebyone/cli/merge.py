@@ -49,12 +49,14 @@ def merge_command(
 
 def merged_from(files: Sequence[Path]) -> OnlineClassifier:
     """A classifier that has learnt what those in the files have."""
+    from onebyone.estimator.folders import known_files
+
     merged = loaded(files[0])
     merged.autosave = None  # a folder that is read is not written to
     for file in files[1:]:
         try:
             other = loaded(file)
-            twice = len(merged._fitted().files.contents & other._fitted().files.contents)
+            twice = len(known_files(merged).contents & known_files(other).contents)
             merged.merge(other)
         except UsageError as error:
             raise UsageError(f"{file} cannot be merged with those before it: {error}") from None

@@ -21,7 +21,6 @@ from onebyone.engine.pack import Steps
 from onebyone.errors import UsageError
 from onebyone.estimator import OnlineClassifier
 from onebyone.estimator.building import check_settings
-from onebyone.estimator.calls import begin, learning
 from onebyone.estimator.folders import (
     Intake,
     Learnt,
@@ -34,9 +33,8 @@ from onebyone.estimator.folders import (
     move_files,
 )
 from onebyone.estimator.inputs import read_samples
-from onebyone.estimator.state import State
-from onebyone.estimator.verbs import copied
-from onebyone.methods.learner import Learner
+from onebyone.estimator.model import State, begin, learning
+from onebyone.methods.learner import NOT_MERGEABLE
 from onebyone.runs.executors import Assignment, Executor, Failed, Lost, Status, Worker, executor_named
 from onebyone.runs.executors.interface import ATTEMPTS
 from onebyone.runs.run import Interrupted, at_least_one, stop_signal
@@ -209,17 +207,17 @@ def blank(classifier: OnlineClassifier, parts: Sequence[Shard]) -> OnlineClassif
         raise UsageError(
             f"random_state is {parameters['random_state']!r}; give a whole number, so that all copies are alike"
         )
-    known = classifier._state
+    known = classifier.state
     X: Any = np.zeros((1, *known.layout.shape), np.float32) if known is not None else first_samples(parts, classifier)
     layout = known.layout if known is not None else read_samples(X, None, classifier.channels, classifier).layout
     with learning():
         state = begin(parameters, layout, X)
     if known is not None:
         state = replace(state, feature_names=known.feature_names)
-    if type(state.learner).merge is Learner.merge:
-        state.learner.merge(state.learner)  # raises: such learners cannot merge
+    if not state.learner.mergeable:
+        raise UsageError(NOT_MERGEABLE)
     found = OnlineClassifier(**parameters)
-    found._state = state
+    found.replace_state(state)
     return found
 
 
@@ -245,10 +243,10 @@ class Teaching:
     def start(self, name: str, group: Sequence[Shard], worker: Worker) -> Steps[tuple[State | None, dict[Path, str]]]:
         """Returns what was learnt, None if there was no sample, and which image files cannot be read."""
         copy = OnlineClassifier(**self.empty.get_params(deep=False))
-        state = self.empty._state
+        state = self.empty.state
         assert state is not None
-        state = copied(state)
-        copy._state = replace(state, learner=state.learner.to(self.device))  # not fitted, but with a layout
+        state = state.copied()
+        copy.replace_state(replace(state, learner=state.learner.to(self.device)))  # not fitted, but with a layout
         done, skipped = 0, dict[Path, str]()
 
         def learnt(count: int) -> None:
@@ -268,8 +266,8 @@ class Teaching:
                 copy.partial_fit(*batch)
                 learnt(len(batch[1]))
                 yield
-        assert copy._state is not None
-        state = replace(copy._state, learner=copy._state.learner.cpu())
+        assert copy.state is not None
+        state = replace(copy.state, learner=copy.state.learner.cpu())
         return state if state.slots else None, skipped
 
     def folder(self, name: str) -> Path | None:
@@ -321,7 +319,7 @@ class Merging:
         parameters = self.classifier.get_params(deep=False) | {"autosave": None}
         found = OnlineClassifier(**parameters)
         own = {"encoder": parameters["encoder"], "device": parameters["device"]}
-        found._adopt(replace(state, parameters={**state.parameters, **own}))
+        found.replace_state(replace(state, parameters={**state.parameters, **own}))
         return found
 
     def place(self, level: int, number: int, node: OnlineClassifier | None) -> None:
@@ -345,7 +343,8 @@ class Merging:
         root = self.nodes[len(self.sizes) - 1, 0]
         if root is None:
             return None
-        state = root._fitted()
+        state = root.state
+        assert state is not None
         with suppress(UsageError):  # the workers may have a device that this process does not have
-            root._adopt(replace(state, learner=state.learner.to(choose_device(self.classifier.device))))
+            root.replace_state(replace(state, learner=state.learner.to(choose_device(self.classifier.device))))
         return root

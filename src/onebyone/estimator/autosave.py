@@ -18,7 +18,7 @@ from onebyone import files
 from onebyone.errors import UsageError
 from onebyone.estimator import persistence
 from onebyone.estimator.locking import lock_of
-from onebyone.estimator.state import State
+from onebyone.estimator.model import State, changeable
 
 FILE = "classifier.safetensors"  # in the folder
 SECONDS = 5.0  # longest time between the return of a call and its save
@@ -93,15 +93,17 @@ class Autosave:
         Raises
         ------
         UsageError
-            If it could not be saved. Then nothing is recorded.
+            If it could not be saved, or is not finite. Then nothing is recorded.
         """
         unsaved, now = self._unsaved + samples, time.monotonic()
         late = bool(self._unsaved) and now - self._unsaved_since >= SECONDS
         if self._learnt is None or unsaved >= every or late or not self._start_timer():
             self._write(state, parameters)
             unsaved = 0
-        elif not self._unsaved:
-            self._unsaved_since = now
+        else:
+            persistence.check_finite(changeable(state.learner))  # as a write does
+            persistence.describe(state, parameters)
+            self._unsaved_since = self._unsaved_since if self._unsaved else now
         self._learnt, self._unsaved = (state, parameters), unsaved
 
     def close(self) -> None:

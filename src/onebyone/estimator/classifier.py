@@ -2,24 +2,58 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
 import torch
-from torch import nn
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor, nn
 
+from onebyone.engine import reproducible
 from onebyone.errors import UsageError
-from onebyone.estimator.calls import learning, prepare, train
-from onebyone.estimator.inputs import read_batches
-from onebyone.estimator.labels import Label
-from onebyone.estimator.locking import synchronized
-from onebyone.estimator.verbs import ChangingClassifier
+from onebyone.estimator import autosave, persistence
+from onebyone.estimator.autosave import Autosave
+from onebyone.estimator.building import check_settings, learner_parameters
+from onebyone.estimator.export import export
+from onebyone.estimator.inputs import as_samples, images_in, is_image, read_batches, read_samples
+from onebyone.estimator.known_files import Taught, sample_keys
+from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, plain
+from onebyone.estimator.locking import lock_of, synchronized
+from onebyone.estimator.model import State, changeable, learning, prepare, restored_on_error, train
+from onebyone.estimator.packing import pack, unpack
+from onebyone.estimator.predictor import Predictor
+from onebyone.estimator.priors import check_prior, renamed_prior
+from onebyone.estimator.report import Report, report
+from onebyone.files import given_path
 from onebyone.methods import AUTO
+from onebyone.methods.learner import NOT_MERGEABLE
+from onebyone.methods.registry import AnyLearner
+from onebyone.nets import Adapted
 from onebyone.seeding import generator
 
+Array = npt.NDArray[Any]
+NOT_COPIED = ("_lock", "_autosaver")  # attributes that belong to one object
+NOTHING_LEFT = "no other sample was learnt, so nothing would be left; create a new classifier instead"
 
-class OnlineClassifier(ChangingClassifier):
+
+class Answers(NamedTuple):
+    """Predictions of samples, and how far they can be trusted."""
+
+    labels: Array  # [n] the most probable class
+    probabilities: Array  # [n, classes] in the order of ``classes_``
+    typicality: Array  # [n] larger for samples that are more like something learnt
+    unknown: Array  # [n] whether a sample is like nothing learnt, as ``predict(X, unknown=...)`` decides it
+
+
+class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Classifier for streams: it learns a few samples per call, and new classes may appear at any time.
 
     Samples are vectors [n, features], gray images [n, height, width], or images with channels, as arrays or tensors. A
@@ -123,6 +157,9 @@ class OnlineClassifier(ChangingClassifier):
         Number of unsaved samples at which a call saves before it returns. With 1, every call does.
     """
 
+    _state: State | None = None
+    _autosaver: Autosave | None = None
+
     def __init__(
         self,
         method: str = AUTO,
@@ -196,9 +233,9 @@ class OnlineClassifier(ChangingClassifier):
         """
         with learning():
             state, lesson = prepare(self, self._state, X, y, classes, sample_weight)
-            with self._all_or_nothing(state):
-                state = train(state, lesson, lesson.order, self.get_params(deep=False), in_sequence=True)
-                self._accept(state, len(lesson.order))
+            with self.changing(state) as accept:
+                state = train(state, lesson, lesson.order, in_sequence=True)
+                accept(state, len(lesson.order))
         return self
 
     def learn_from(self, batches: Any) -> Self:
@@ -255,15 +292,768 @@ class OnlineClassifier(ChangingClassifier):
         """
         with learning():
             state, lesson = prepare(self, None, X, y, sample_weight=sample_weight)
-            with self._all_or_nothing(state):
+            with self.changing(state) as accept:
                 random = generator(state.learner.seed, "fit")
                 for epoch in range(self.epochs):
                     shuffled = lesson.order[torch.randperm(len(lesson.order), generator=random)]
-                    state = train(state, lesson, shuffled, self.get_params(deep=False), again=epoch > 0)
-                self._accept(state, len(lesson.order))
+                    state = train(state, lesson, shuffled, again=epoch > 0)
+                accept(state, len(lesson.order))
         return self
+
+    # Predicting
+
+    @synchronized
+    def predict(self, X: Any, *, unknown: Label | None = None) -> Array:
+        """Predict the class of each sample.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+        unknown
+            The label to return for samples that are unlike anything learnt, which must not be one of ``classes_``. If
+            None, every sample gets one of ``classes_``. A sample is unknown if its ``typicality`` is below a threshold,
+            which is chosen such that about a share ``unknown_rate`` of the samples of known classes is below it. At
+            least 20 samples must be learnt first. If fewer than ``2 / unknown_rate`` samples are available to choose
+            the threshold, it is set lower, and only unknown samples that are far from all classes are found.
+
+        Returns
+        -------
+        Labels [n], of the type of ``classes_``.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If ``X`` or ``unknown`` is invalid. It is a ValueError.
+        """
+        if unknown is None:
+            best = self._decision(X).argmax(1).numpy()
+            predicted: Array = self.classes_[best]
+            return predicted
+        found, state = self.examine(X), self._fitted()
+        label = plain(unknown)
+        if label in state.labels and isinstance(label, bool) == isinstance(state.labels[0], bool):  # 0 equals False
+            raise UsageError(f"unknown is {label!r}, which is a known class; give a label that no class has")
+        labels: Array = as_array([*state.labels, label])
+        return labels[np.where(found.unknown, len(state.labels), found.probabilities.argmax(1))]
+
+    @synchronized
+    def examine(self, X: Any) -> Answers:
+        """Compute labels, probabilities and typicality together, with one pass through the encoder instead of three.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+
+        Returns
+        -------
+        A named tuple with the results of ``predict``, ``predict_proba`` and ``typicality`` as ``labels`` [n],
+        ``probabilities`` [n, classes] and ``typicality`` [n]. ``unknown`` [n] tells which samples are unknown.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If ``X`` is invalid. It is a ValueError.
+        """
+        predictor = self._predictor()
+        state = predictor.state
+        samples = read_samples(X, state.layout, self.channels, self)
+        with reproducible():
+            parts = [predictor.scores_and_typicality(part.to(state.learner.device)) for part in samples.chunks()]
+            scores, typicality = (torch.cat([part[index].cpu() for part in parts]) for index in (0, 1))
+            decision = predictor.in_order(predictor.decision(self._finite(scores)))
+            typical = self._finite(typicality.double())
+            rejected = predictor.is_unknown(typical).numpy()
+            probabilities = predictor.probabilities_of(decision.double()).to(decision).numpy()
+        return Answers(self.classes_[decision.argmax(1).numpy()], probabilities, typical.numpy(), rejected)
+
+    @synchronized
+    def predict_proba(self, X: Any) -> Array:
+        """Predict the probability of each class.
+
+        Probabilities are the softmax of the scores divided by a temperature, and depend on ``prior``. The temperature
+        is chosen such that a class that is predicted with the probability 0.8 is right in about 80 % of the cases. It
+        is fitted to the predictions from which ``report`` is computed, so it needs no test set. Methods that keep
+        statistics average the softmax at half, once and twice this temperature. So does ``hybrid`` while its report is
+        that of its statistics.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+
+        Returns
+        -------
+        Probabilities [n, classes], in the order of ``classes_``.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If ``X`` is invalid. It is a ValueError.
+        """
+        predictor = self._predictor()
+        decision = self._decision(X, predictor)
+        return predictor.probabilities_of(decision.double()).to(decision).numpy()
+
+    @synchronized
+    def decision_function(self, X: Any) -> Array:
+        """Compute the scores of each class, as the logarithm of their softmax.
+
+        What is common to the scores of all classes is not part of them. So the scores of different samples can be
+        compared, as calibration, one-vs-rest and ROC curves do.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+
+        Returns
+        -------
+        Scores [n, classes], in the order of ``classes_``, of which none is above 0. With two classes [n]: the score of
+        the second minus the score of the first. The score of a class that has no samples yet is minus infinity.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If ``X`` is invalid. It is a ValueError.
+        """
+        scores = self._decision(X)
+        if scores.shape[1] == 2:
+            return (scores[:, 1] - scores[:, 0]).numpy()
+        # The offset that scores of a sample have in common differs more between samples than scores between classes.
+        # A maximum would make all predicted classes equal, and a mean would depend on classes that are far away.
+        return scores.double().log_softmax(1).to(scores).numpy()
+
+    @synchronized
+    def typicality(self, X: Any) -> Array:
+        """Compute how similar each sample is to the samples of the nearest class.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+
+        Returns
+        -------
+        Numbers [n], larger for samples that are more like the samples of some class. Their scale depends on the method.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If ``X`` is invalid. It is a ValueError.
+        """
+        state = self._fitted()
+        learner, samples = state.learner, read_samples(X, state.layout, self.channels, self)
+        with reproducible(), torch.no_grad():
+            parts = [learner.typicality(part.to(learner.device)).cpu() for part in samples.chunks()]
+        return self._finite(torch.cat(parts).double()).numpy()
+
+    @synchronized
+    def report(self) -> Report:
+        """Estimate how good the classifier is now, without a test set.
+
+        Methods that keep statistics predict some of the learnt samples as if these had been left out. Networks predict
+        samples that are held back (``validation_fraction``). While fewer than 20 are held back, they use the last 256
+        predictions of samples that they had not learnt yet, without those of the first samples of a class. Until
+        ``hybrid`` has 20 of these, the report is that of its statistics alone. ``source`` says which predictions were
+        used.
+
+        The accuracy is that for classes as frequent as ``prior`` says: by default, all classes count the same, even if
+        few samples of one were predicted. It is too high if the samples of a class are nearly equal, such as pictures
+        that a camera took within seconds, because a sample that is left out has nearly equal ones among the others.
+
+        Returns
+        -------
+        A :class:`Report`: accuracy with an interval, accuracy per class, calibration error, most confused classes.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If there is no such prediction yet. It is a ValueError.
+        """
+        return report(self._predictor())
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Compute the accuracy: the fraction of samples whose class is predicted correctly.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...], in any form that the class accepts.
+        y
+            True labels [n]. They may be of classes that are not known.
+        sample_weight
+            Weights [n] of the samples.
+
+        Returns
+        -------
+        The accuracy, from 0 to 1.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If ``X`` or ``y`` is invalid. It is a ValueError.
+        """
+        labels, predicted = as_labels(y), self.predict(X).tolist()
+        check_comparable(labels, predicted)
+        if len(labels) != len(predicted):
+            raise UsageError(
+                f"X has {len(predicted)} samples and y has {len(labels)} labels; give one label per sample"
+            )
+        correct = [guess == label for guess, label in zip(predicted, labels, strict=True)]
+        return float(np.average(correct, weights=sample_weight))
+
+    # Changing what was learnt
+
+    def merge(self, other: Self) -> Self:
+        """Merge another classifier into this one, as if this one had learnt the samples of both.
+
+        This works for methods that keep statistics, such as ``patch-lda``. The order of merges does not matter. Classes
+        with the same label become one class. Both classifiers must have the same parameters, and samples of the same
+        shape and type. A classifier that has learnt nothing becomes a copy of ``other``.
+
+        Parameters
+        ----------
+        other
+            The other classifier. It is not changed.
+
+        Returns
+        -------
+        The classifier itself.
+
+        Raises
+        ------
+        NotFittedError
+            If ``other`` has learnt nothing.
+        UsageError
+            If the classifiers have different parameters or samples, or if the method cannot merge. It is a ValueError.
+            Nothing is changed.
+        """
+        if not isinstance(other, OnlineClassifier):
+            raise UsageError(f"a classifier can be merged with an OnlineClassifier, not with a {type(other).__name__}")
+        with learning():
+            with lock_of(other):  # released before the own lock is taken, so that two merges cannot wait for each other
+                theirs = other._fitted().copied()
+            with lock_of(self):
+                self.replace_state(self._merged(theirs))
+        return self
+
+    @synchronized
+    def forget(self, X: Any, y: Any) -> Self:
+        """Forget samples that were learnt.
+
+        With methods that keep statistics, scores and predicted classes are then as if these samples had never been
+        learnt. Probabilities may differ a little, because a few samples are kept for calibration, and those that are
+        forgotten are not replaced. Networks remove the samples from their memory and counts, but the effect of the
+        samples on the weights stays. To remove it, train a new classifier without them. The samples are assumed to have
+        been learnt with weight 1. If all samples of a class are forgotten, the class stays in ``classes_`` with the
+        probability 0. Use ``forget_class`` to remove it.
+
+        Samples are not stored, so whether these were learnt cannot be checked. Some mistakes are refused: more samples
+        than were learnt of a class, or sums that no samples can have. Other samples that were never learnt are
+        subtracted, and samples that are given twice are subtracted twice, which damages the statistics without a
+        message. Keep a record of what was forgotten, and if a call may have succeeded before, compare
+        ``n_samples_seen_`` before it is repeated.
+
+        Images that were learnt from files by ``onebyone learn`` can be learnt from these files again. They are
+        recognised by their pixels, so give their paths, or the pixels as they were learnt.
+
+        Parameters
+        ----------
+        X
+            Samples [n, ...] that were learnt, in the form in which they were given.
+        y
+            Their labels [n].
+
+        Returns
+        -------
+        The classifier itself.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If it is noticed that the samples cannot have been learnt, or if nothing else was learnt. It is a
+            ValueError. Nothing is changed.
+        """
+        state = self._fitted()
+        images = images_in(X)
+        single = is_image(X) and np.ndim(y) == 0 and y is not None
+        labels = as_labels([y] if single else y, state.labels)
+        x = as_samples(X, images, state.layout, self.channels, self)
+        if len(x) != len(labels):
+            raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
+        known = [state.slot_of(label) for label in labels]
+        if len(labels) >= int(state.counts.sum()):
+            raise UsageError(NOTHING_LEFT)
+        with learning():
+            state = state.copied()
+            learner, slots = state.learner, torch.tensor(known, device=state.learner.device)
+            start, keys, held = 0, list[int](), state.held_back
+            for part in x.chunks():
+                own = slots[start : start + len(part)]
+                held, found = held.forget(part, own)
+                learner.forget(part[~found].to(learner.device), own[~found.to(own.device)])
+                start += len(part)
+                keys += sample_keys(part) if state.files.entries else ()
+            if not learner.counts.any():
+                raise UsageError(NOTHING_LEFT)
+            files = state.files.without(map(Taught, labels, keys))
+            self.replace_state(replace(state, held_back=held, files=files))
+        return self
+
+    @synchronized
+    def forget_class(self, label: Label) -> Self:
+        """Remove a class from ``classes_``, the counts, the memory and all predictions.
+
+        In statistics, the variation of its samples around their mean stays a part of the shared covariance. In
+        networks, the effect of its samples on the weights of the encoder stays.
+
+        Parameters
+        ----------
+        label
+            One of ``classes_``, but not the only one with samples.
+
+        Returns
+        -------
+        The classifier itself.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If the label is not known, or if no other class was learnt. It is a ValueError. Nothing is changed.
+        """
+        state = self._fitted()
+        (label,) = as_labels([label], state.labels)
+        slot, counts = state.slot_of(label), state.counts
+        if counts[slot] == counts.sum():
+            raise UsageError(f"{label!r} is the only class that was learnt; create a new classifier instead")
+        with learning():
+            state = state.copied()
+            state.learner.forget_class(slot)
+            slots = {each: own for each, own in state.slots.items() if own != slot}
+            files = state.files.without_class(label)
+            record, held = state.record.without(slot), state.held_back.without(slot)
+            self.replace_state(replace(state, slots=slots, record=record, held_back=held, files=files))
+        return self
+
+    @synchronized
+    def rename(self, names: Mapping[Label, Label]) -> Self:
+        """Give classes new labels. If a new label is the label of another class, the two become one class.
+
+        All labels are replaced at the same time, so ``{"a": "b", "b": "a"}`` exchanges two labels. When classes become
+        one, statistics are as if all samples had been learnt with the new label. Networks relabel the samples in their
+        memory and learn the rest by replay. If ``prior`` is a dictionary, its labels are renamed too.
+
+        Parameters
+        ----------
+        names
+            A dictionary from each label to replace to its new label. The new labels must be different from each other.
+
+        Returns
+        -------
+        The classifier itself.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If a label is not known, if two labels get the same new one, or if ``names`` is no dictionary. It is a
+            ValueError. Nothing is changed.
+        """
+        state = self._fitted()
+        if not isinstance(names, Mapping):
+            raise UsageError(f"names is a {type(names).__name__}; give a dictionary {{old label: new label}}")
+        old = as_labels(list(names), state.labels, "names") if names else []
+        new = as_labels(list(names.values()), name="names") if names else []
+        for label in old:
+            state.slot_of(label)
+        if len(set(new)) < len(new):
+            raise UsageError(f"two labels get the same new label in {dict(names)!r}; unite classes in separate calls")
+        renamed = dict(zip(old, new, strict=True))
+        as_labels([renamed.get(label, label) for label in state.slots], name="the result")  # raises if the types differ
+        with learning():
+            state = state.copied()
+            for before, after in renamed.items():
+                if after in state.slots and after not in renamed:
+                    state = state.united(before, after)
+            slots = {renamed.get(label, label): slot for label, slot in state.slots.items()}
+            before, self.prior = self.prior, renamed_prior(self.prior, renamed)
+            try:
+                self.replace_state(replace(state, slots=slots, files=state.files.renamed(renamed)))
+            except BaseException:
+                self.prior = before
+                raise
+        return self
+
+    # Saving
+
+    @synchronized
+    def save(self, path: str | Path) -> None:
+        """Save the classifier to one file, atomically: safetensors, with parameters and labels as JSON in its header.
+
+        The code of an encoder that was given as a module is not saved, so ``load`` needs the module again. The file
+        holds the weights of a trained module, and a hash of the weights of a frozen one.
+
+        Parameters
+        ----------
+        path
+            The file to write.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If the file cannot be written, or if labels have a type that JSON cannot represent. It is a ValueError.
+        """
+        persistence.write(given_path(path), self._fitted(), self.get_params(deep=False))
+
+    @classmethod
+    def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
+        """Load a saved classifier. On the same device, it continues bit for bit as the saved one would have.
+
+        Loading runs no code from the file. Files of every earlier release from 0.3.0 on can be loaded.
+
+        Parameters
+        ----------
+        path
+            A file written by ``save``, or a folder of ``autosave``. From a folder, saving continues there.
+        encoder
+            The encoder, if the saved classifier was given a module.
+        device
+            The device to use instead of the saved one.
+
+        Returns
+        -------
+        The classifier.
+
+        Raises
+        ------
+        UsageError
+            If the file does not exist, is damaged, is not a saved classifier, or was written by a newer version, which
+            is named. It is a ValueError.
+        """
+        path = given_path(path)
+        file = path / autosave.FILE if path.is_dir() else path
+        if path.is_dir() and not file.exists():
+            raise UsageError(
+                f"{path} is a folder without {autosave.FILE}; give a saved file or an autosave folder (for a state "
+                "folder of a server, download the file with GET /v1/model, or use onebyone info, predict and merge)"
+            )
+        version = autosave.version_of(file)  # before reading, so that a file written meanwhile is not overwritten
+        with learning():
+            state, parameters = persistence.read(file, cls().get_params(deep=False), encoder, device)
+        classifier = cls(**parameters)
+        if path.is_dir():  # a single file never sets the folder to write to
+            classifier._autosaver = Autosave(classifier, path, version)
+            classifier.autosave = str(classifier._autosaver.folder)
+        classifier._adopt(state)
+        return classifier
+
+    @synchronized
+    def close(self) -> None:
+        """Save what ``autosave`` has not saved yet, and release its folder for other classifiers.
+
+        Without ``autosave`` it does nothing. A closed classifier can still predict. If it learns, it locks the folder
+        again, unless another classifier has written to it.
+
+        Raises
+        ------
+        UsageError
+            If the file cannot be written. The folder stays locked, and ``close`` can be called again.
+        """
+        if self._autosaver is not None:
+            self._autosaver.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    @synchronized
+    def export(self, path: str | Path) -> None:
+        """Export ``predict_proba`` and ``typicality`` for other programs. The file cannot learn, and holds no samples.
+
+        The input is a batch of samples [n, ...] with the shape and type of the first call, for any n. The outputs are
+        ``probabilities`` [n, classes], with the current temperature and prior, and ``typicality`` [n]. The file
+        contains ``classes`` (``classes_``), ``temperature`` and ``unknown_threshold`` as JSON: in the metadata of ONNX,
+        or in the extra files ``classes.json`` and so on of ``torch.export``. A sample whose typicality is below the
+        threshold is unknown; the threshold is null if too few samples were learnt.
+
+        Parameters
+        ----------
+        path
+            The file to write: ``*.onnx``, or ``*.pt2`` for ``torch.export.load``.
+
+        Raises
+        ------
+        NotFittedError
+            If nothing was learnt yet.
+        UsageError
+            If the path has another suffix, or cannot be written. It is a ValueError.
+        """
+        export(given_path(path), self._predictor())
+
+    @property
+    @synchronized
+    def nbytes(self) -> int:
+        """Size of a saved file in bytes, up to a few digits in its header. A frozen encoder is not included."""
+        return persistence.size(self._fitted(), self.get_params(deep=False))
+
+    @property
+    @synchronized
+    def encoder_nbytes(self) -> int:
+        """Size of the frozen encoder in bytes, which a saved file does not contain. 0 if there is none."""
+        fixed = persistence.fixed_encoders(self._fitted().learner)
+        return sum(tensor.nbytes for tensor in fixed[0].state_dict().values()) if fixed else 0
+
+    @property
+    @synchronized
+    def n_samples_seen_(self) -> int:
+        """Number of samples learnt. After loading, this is the position in the stream from which to continue."""
+        return int(self._fitted().counts.sum())
+
+    # Copies and pickles
+
+    @synchronized
+    def __getstate__(self) -> dict[str, Any]:
+        """The state for pickles, as bytes: complete when the lock is released, and without tensors to be shared."""
+        return {"packed": pack(self._to_copy())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        with learning():  # tensors that are made in inference mode cannot be trained
+            super().__setstate__(unpack(state["packed"]))
+
+    @synchronized
+    def __copy__(self) -> Self:
+        """A classifier with the same parameters. What it has learnt is its own."""
+        attributes = self._to_copy()
+        if (state := self._state) is not None:
+            with learning():
+                attributes["_state"] = replace(state, learner=deepcopy(state.learner), files=state.files.copy())
+        return self._with(attributes)
+
+    @synchronized
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        if self._state is not None:
+            memo[id(self._state.files)] = self._state.files.copy()  # faster, for a million files
+        with learning():
+            return self._with(deepcopy(self._to_copy(), memo))
+
+    def _to_copy(self) -> dict[str, Any]:
+        """All attributes but those that belong to this object: the lock and the autosave folder."""
+        found = {name: value for name, value in vars(self).items() if name not in NOT_COPIED}
+        if self._state is not None:
+            found["_state"] = replace(self._state)  # without what was computed from it
+        return found
+
+    def _with(self, attributes: dict[str, Any]) -> Self:
+        other = type(self).__new__(type(self))
+        other.__dict__.update(attributes)
+        return other
+
+    @classmethod
+    @cache
+    def _get_param_names(cls) -> list[str]:
+        """As scikit-learn finds them in the signature, which takes as long as reading a sample."""
+        names: list[str] = super()._get_param_names()
+        return names
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.three_d_array = True
         return tags
+
+    # The state: each call replaces it
+
+    @property
+    def state(self) -> State | None:
+        """What was learnt, for programs that read or move it; None before the first call. Each call replaces it."""
+        return self._state
+
+    @synchronized
+    def replace_state(self, state: State) -> None:
+        """Make another state that of the classifier. The folder of ``autosave`` has it when the call returns.
+
+        Parameters
+        ----------
+        state
+            The new state. Its learner belongs to this classifier from now on.
+
+        Raises
+        ------
+        UsageError
+            If a parameter is invalid, if the state is not finite, or if ``autosave`` failed. It is a ValueError.
+            Nothing is changed.
+        """
+        check_settings(self.get_params(deep=False))
+        with self.changing(state) as accept:
+            accept(state, int(self.every))
+
+    @contextmanager
+    def changing(self, state: State) -> Iterator[Callable[[State, int], None]]:
+        """Change the learner of a state completely or not at all, in memory and in the folder of ``autosave``.
+
+        If the block raises anything, the classifier is as before. Hold its lock, and end the block with a call of the
+        function that it is given.
+
+        Parameters
+        ----------
+        state
+            The state of the classifier, or a new one.
+
+        Returns
+        -------
+        A context manager. Its value is a function that makes a state that of the classifier, with the number of new
+        samples as second argument, which decides with ``every`` whether the folder is written.
+
+        Raises
+        ------
+        UsageError
+            If the folder is that of another classifier, or cannot be written. It is a ValueError.
+        """
+        before = self._state
+        if self.autosave is not None and (before is None or state.slots is not before.slots):
+            # Labels that cannot be saved raise an error before training.
+            persistence.describe(state, self.get_params(deep=False))
+        with ExitStack() as stack:
+            if self._autosaver is not None and not self._autosaver.is_for(self.autosave):
+                self._autosaver.detach()
+                self._autosaver = None
+            if self.autosave is not None:
+                self._autosaver = self._autosaver or Autosave(self, self.autosave)
+                stack.enter_context(self._autosaver.transaction())
+            if before is not None and before.learner is state.learner:
+                stack.enter_context(restored_on_error(state.learner))
+            try:
+                yield self._accept
+            except BaseException:
+                self._adopt(before)
+                raise
+
+    def _fitted(self) -> State:
+        check_is_fitted(self)
+        assert self._state is not None
+        return self._state
+
+    def _accept(self, state: State, samples: int) -> None:
+        """Make this the state of the classifier, and save it if a save is due."""
+        if self._autosaver is None:
+            persistence.check_finite(changeable(state.learner))
+        else:
+            self._autosaver.record(state, self.get_params(deep=False), samples, int(self.every))
+        self._adopt(state)
+
+    def _adopt(self, state: State | None) -> None:
+        """Set the attributes of a fitted classifier, or remove them."""
+        fitted = {} if state is None else state.attributes()
+        for name in ("classes_", "n_features_in_", "method_", "feature_names_in_"):
+            if name in fitted:
+                setattr(self, name, fitted[name])
+            else:
+                self.__dict__.pop(name, None)
+        self._state = state
+
+    def _merged(self, theirs: State) -> State:
+        parameters = self.get_params(deep=False)
+        if self._state is None:
+            own = learner_parameters(parameters)
+            check_same(own, theirs.parameters)
+            return replace(theirs, parameters=own, files=theirs.files.copy())  # the device may be another one
+        mine = self._state.copied()
+        if not mine.learner.mergeable:  # whatever the parameters are
+            raise UsageError(NOT_MERGEABLE)
+        check_mergeable(mine, theirs)
+        as_labels(list(theirs.slots), mine.labels, "the result")  # raises if the types differ
+        mine = mine.with_labels(theirs.slots)
+        theirs = theirs.in_slots_of(mine)
+        mine.learner.merge(theirs.learner)
+        return replace(mine, files=mine.files.united(theirs.files))
+
+    def _predictor(self) -> Predictor:
+        state = self._fitted()
+        check_prior(self.prior, self.unknown_rate)
+        return Predictor(state, self.prior, float(self.unknown_rate))
+
+    def _decision(self, X: Any, predictor: Predictor | None = None) -> Tensor:
+        """[n, classes] scores with the prior, in the order of ``classes_``, on the CPU."""
+        predictor = predictor or self._predictor()
+        state = predictor.state
+        samples = read_samples(X, state.layout, self.channels, self)
+        with reproducible():
+            parts = [predictor.scores(part.to(state.learner.device)).cpu() for part in samples.chunks()]
+            return predictor.in_order(predictor.decision(self._finite(torch.cat(parts))))
+
+    def _finite(self, numbers: Tensor) -> Tensor:
+        if numbers.isnan().any():
+            persistence.check_finite(persistence.contents(self._fitted()))
+            raise UsageError(
+                "X has values so large that their scores are NaN; expected values as in training: scale or remove them"
+            )
+        return numbers
+
+
+def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
+    different = []
+    for name, value in mine.items():
+        if name != "device" and value != theirs[name]:
+            short = not isinstance(value, nn.Module) and not isinstance(theirs[name], nn.Module)
+            different.append(f"{name} ({value!r} and {theirs[name]!r})" if short else name)
+    if different:
+        raise UsageError(
+            f"the classifiers have different values of {', '.join(different)}; only classifiers with the same "
+            "parameters can be merged"
+        )
+
+
+def check_mergeable(mine: State, theirs: State) -> None:
+    """Raise an error if the two states are not those of equal learners for the same kind of samples."""
+    check_same(mine.parameters, theirs.parameters)
+    if mine.feature_names != theirs.feature_names:
+        one, two = (", ".join(each.feature_names[:10]) if each.feature_names else "none" for each in (mine, theirs))
+        raise UsageError(
+            f"the classifiers have different names of features: {one} and {two}; give both samples with the same "
+            "columns, or both without names"
+        )
+    if mine.layout != theirs.layout:
+        one, two = (f"{each.layout.dtype} {each.layout.shape}".removeprefix("torch.") for each in (mine, theirs))
+        raise UsageError(
+            f"the classifiers learn different samples: {one} and {two}; only samples of one shape, type and axes can "
+            "be merged"
+        )
+    own, other = mine.learner, theirs.learner
+    if persistence.encoder_hash(own) != persistence.encoder_hash(other):
+        raise UsageError("the encoders of the classifiers have different weights; give both the same encoder")
+    if (mine.method, comparable(own), own.seed) != (theirs.method, comparable(other), other.seed):
+        raise UsageError(
+            "the classifiers chose another method, other options or another seed in their first call; give both the "
+            "same method and a whole number as random_state"
+        )
+
+
+def comparable(learner: AnyLearner) -> dict[str, Any]:
+    """The options without a frozen encoder, which is compared by its weights."""
+    found = vars(learner.options)
+    fixed = isinstance(encoder := found.get("encoder"), Adapted) and encoder.fixed
+    return found | ({"encoder": None} if fixed else {})

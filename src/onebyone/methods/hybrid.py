@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -61,6 +61,8 @@ class Hybrid(Learner[HybridOptions]):
     >>> learner.memory_bytes <= 50_000, learner.network.memory.capacity
     (True, 130)
     """
+
+    takes_weights = own_typicality = True
 
     def __init__(self, options: HybridOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
         options = options.divided(spec)
@@ -160,6 +162,10 @@ class Hybrid(Learner[HybridOptions]):
     def refresh(self) -> None:
         super().refresh()
         self.statistics.refresh()
+
+    @property
+    def leaving_out(self) -> Learner[Any]:
+        return self.statistics
 
     def typicality(self, x: Tensor) -> Tensor:
         return self.statistics.typicality(x)

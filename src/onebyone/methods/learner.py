@@ -22,6 +22,10 @@ from onebyone.tensors import checksum, writes
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Checked)  # the options of a method
+NOT_MERGEABLE = (
+    "weights of a network cannot be merged; teach one classifier with the samples of both, or use a method that keeps "
+    "statistics, such as patch-lda"
+)
 
 
 class LeftOut(NamedTuple):
@@ -42,6 +46,11 @@ class Learner(nn.Module, ABC, Generic[C]):
     needs_boundaries: ClassVar[bool] = False  # whether it must be told where a task ends
     stream: ClassVar[Literal["disjoint", "iid"]] = "disjoint"  # the order of samples it is meant for
     steps_matter: ClassVar[bool] = True  # whether it learns something else in fewer steps of more samples
+    # What it can do. A learner that overrides one of these methods sets the attribute.
+    mergeable: ClassVar[bool] = False  # merge and reorder
+    leaves_out: ClassVar[bool] = False  # left_out
+    takes_weights: ClassVar[bool] = False  # observe and repeat, with the argument weight
+    own_typicality: ClassVar[bool] = False  # typicality and typicality_readout
 
     counts: Tensor
     labels: Tensor
@@ -115,14 +124,11 @@ class Learner(nn.Module, ABC, Generic[C]):
     # half changed, so callers change a copy.
 
     def merge(self, other: Self) -> None:
-        """Learn what ``other`` has learnt, as if this learner had observed its samples too.
+        """Learn what ``other`` has learnt, as if this learner had observed its samples too. See ``mergeable``.
 
         ``other`` has the same options, seed and number of classes, and the same classes in the same slots.
         """
-        raise UsageError(
-            "weights of a network cannot be merged; teach one classifier with the samples of both, or use a method "
-            "that keeps statistics, such as patch-lda"
-        )
+        raise UsageError(NOT_MERGEABLE)
 
     def forget(self, x: Tensor, y: Tensor) -> None:
         """Forget samples [n, *shape] and [n] that were observed: here they are only no longer counted.
@@ -185,6 +191,11 @@ class Learner(nn.Module, ABC, Generic[C]):
         """Honest predictions of samples that were learnt, or None for a learner that has none."""
         return None
 
+    @property
+    def leaving_out(self) -> Learner[Any]:
+        """The learner to ask for ``left_out``: itself, or the part of it that keeps statistics."""
+        return self
+
     def typical_values(self) -> Tensor | None:
         """[k] the typicality of learnt samples as if they had not been learnt, or None for a learner that has none."""
         found = self.left_out()
@@ -213,6 +224,11 @@ class Learner(nn.Module, ABC, Generic[C]):
     def kept_labels(self) -> list[Tensor]:
         """The labels of all samples in its state, for the same purpose."""
         return []
+
+    @property
+    def total_weights(self) -> Tensor:
+        """[C] the weight of all samples of each class."""
+        return self.counts
 
     @property
     def filters(self) -> int:

@@ -74,6 +74,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
     """
 
     steps_matter = False
+    mergeable = leaves_out = takes_weights = own_typicality = True
     side: int = LARGEST  # pixels of the shorter side that patches see
     gain: float | None = None  # by which projections of an encoder's features must improve the separation
     one_unit: bool = False  # whether all features have the same unit
@@ -151,6 +152,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def memory_bytes(self) -> int:
         """Bytes of the statistics and kept samples, without the solution, which is computed from them."""
         return nbytes(self.extractor, self.moments, self.kept) + self.chosen.scales.nbytes
+
+    @property
+    def total_weights(self) -> Tensor:
+        return self.moments.weights
 
     @property
     def filters(self) -> int:

@@ -40,6 +40,7 @@ class ReplayLearner(NetworkLearner[R]):
     Weights of incoming samples are in ``incoming.weight``, by which ``incoming_loss`` averages.
     """
 
+    takes_weights = True
     extra_fields: ClassVar[tuple[str, ...]] = ()  # further fields stored with a sample: [C] numbers each
 
     def __init__(self, options: R, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:

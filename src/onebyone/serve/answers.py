@@ -9,10 +9,9 @@ import numpy.typing as npt
 import torch
 
 from onebyone.errors import UsageError
-from onebyone.estimator import calibration
+from onebyone.estimator.model import State
+from onebyone.estimator.predictor import Predictor
 from onebyone.estimator.report import report
-from onebyone.estimator.state import State
-from onebyone.methods import Learner
 
 Array = npt.NDArray[Any]
 
@@ -40,38 +39,25 @@ class Answer:
     """
 
     def __init__(self, state: State, sequence: int, prior: Any, unknown_rate: float) -> None:
-        learner = state.learner
-        learner.eval().requires_grad_(False)
         self.sequence, self.layout = sequence, state.layout
         self.labels = [str(label) for label in state.labels]
-        self._learner, self._columns = learner, torch.tensor(state.columns, device=learner.device)
-        self._unseen = ~learner.observed[self._columns]
-        with torch.no_grad():
-            self._readout, self._typicality = learner.readout(), learner.typicality_readout()
-            self._temperature, self._probabilities = calibration.temperature(state), calibration.probabilities(state)
-            self._threshold = calibration.threshold(state, unknown_rate)
-            shift = calibration.log_prior(state, prior)
-            self._shift = None if shift is None else shift.to(learner.device)[self._columns]
-            self.report: dict[str, Any] | None = None
-            try:
-                self.report = report(state, prior).to_dict()
-            except UsageError as error:
-                self.why_no_report = str(error)
-        for part in learner.modules():
-            if isinstance(part, Learner):
-                part.drop_solution()  # it refers to the learner, so neither would be freed before garbage is collected
+        self._predictor = Predictor(state, prior, unknown_rate)
+        self.report: dict[str, Any] | None = None
+        try:
+            self.report = report(self._predictor).to_dict()
+        except UsageError as error:
+            self.why_no_report = str(error)
+        self._predictor.freeze()
 
     @torch.no_grad()
     def predict(self, samples: Array) -> Predictions:
         """Answers for samples [n, ...] in the layout of the classifier."""
-        learner = self._learner
+        predictor, learner = self._predictor, self._predictor.state.learner
         x = self.layout.channels_first(torch.tensor(samples)).to(learner.device)
-        found, known = [], []
+        found, unknown = [], []
         for part in x.split(learner.chunk):
-            features = learner.features(part)
-            scores = self._readout(features)[:, self._columns].masked_fill(self._unseen, -torch.inf).double()
-            decision = scores / self._temperature
-            decision = decision if self._shift is None else decision + self._shift
-            found.append(self._probabilities(decision).cpu().numpy())
-            known.append((self._typicality(features, scores) >= self._threshold).cpu().numpy())
-        return Predictions(self.labels, np.concatenate(found), ~np.concatenate(known), self.sequence)
+            scores, typicality = predictor.scores_and_typicality(part)
+            decision = predictor.in_order(predictor.decision(scores.double()))
+            found.append(predictor.probabilities_of(decision).cpu().numpy())
+            unknown.append(predictor.is_unknown(typicality).cpu().numpy())
+        return Predictions(self.labels, np.concatenate(found), np.concatenate(unknown), self.sequence)

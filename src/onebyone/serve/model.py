@@ -14,8 +14,8 @@ from onebyone.errors import UsageError
 from onebyone.estimator import OnlineClassifier
 from onebyone.estimator.building import learner_parameters
 from onebyone.estimator.labels import Label
+from onebyone.estimator.model import State
 from onebyone.estimator.persistence import check_parameters, open_file
-from onebyone.estimator.state import State
 from onebyone.serve.journal import CannotStore, cannot_store
 from onebyone.serve.operations import Operation
 from onebyone.serve.settings import Settings
@@ -44,7 +44,7 @@ class Model:
 
     @property
     def state(self) -> State | None:
-        return self.classifier._state
+        return self.classifier.state
 
     @property
     def shape(self) -> tuple[int, ...]:

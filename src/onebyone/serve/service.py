@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeVar
 
 from onebyone import files
 from onebyone.errors import UsageError
-from onebyone.estimator.verbs import copied
 from onebyone.serve import journal
 from onebyone.serve.answers import Answer
 from onebyone.serve.journal import CannotStore, Entry, Fsync, Journal
@@ -244,7 +243,7 @@ class Service:
         """Compute the answer for the present state. The model is locked only while its statistics are copied."""
         with self._lock:
             sequence, state, classifier = self.sequence, self.model.state, self.model.classifier
-            state = None if state is None else copied(state)
+            state = None if state is None else state.copied()
         self.answer = None if state is None else Answer(state, sequence, classifier.prior, classifier.unknown_rate)
         self.solved = sequence  # last operation that the answer takes into account, even if there is no answer
 

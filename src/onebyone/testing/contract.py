@@ -100,6 +100,7 @@ def _plan(subject: Method) -> Iterator[tuple[Any, ...]]:
     for title, situation in SITUATIONS.items():
         if subject.has(situation.options):
             yield rules.situation_is_learnt, title, situation.options, situation
+    yield rules.abilities_are_said, "abilities", {}
     for options in pairs(kind):
         yield rules.shapes_are_static, "shapes, memory full", options, "full"
         yield rules.situation_is_learnt, ONE_BY_ONE, options, SITUATIONS[ONE_BY_ONE]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from copy import deepcopy
 from dataclasses import fields
+from inspect import signature
 from typing import Any, Literal
 
 import numpy as np
@@ -60,6 +61,19 @@ def boundaries_are_asked_for(subject: Method) -> None:
     require(
         has_end_task or not learner.needs_boundaries,
         "it sets needs_boundaries and has no end_task; write one, or remove needs_boundaries",
+    )
+
+
+def abilities_are_said(subject: Method) -> None:
+    """Callers ask the attributes, so these must agree with the methods."""
+    learner = subject.entry.learner
+    for attribute, name in (("mergeable", "merge"), ("leaves_out", "left_out"), ("own_typicality", "typicality")):
+        said, overridden = getattr(learner, attribute), getattr(learner, name) is not getattr(Learner, name)
+        require(said or not overridden, f"it overrides {name}, which is never called; set {attribute} = True")
+        require(overridden or not said, f"it sets {attribute} and does not override {name}; write it")
+    require(
+        not learner.takes_weights or "weight" in signature(learner.observe).parameters,
+        "its observe has no argument weight; add it, or set takes_weights = False",
     )
 
 

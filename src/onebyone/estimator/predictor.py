@@ -1,25 +1,124 @@
-"""From scores to probabilities, and from typicality to a decision that a sample is unknown."""
+"""Answers of a classifier in one state: from scores to probabilities, and which samples are unknown."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Self
 
 import torch
 from torch import Tensor
 
 from onebyone.errors import UsageError, warn
 from onebyone.estimator.labels import Label
-from onebyone.estimator.record import ENOUGH, keeps_left_out
-from onebyone.estimator.state import State, known_labels
-from onebyone.methods import LeftOut
-from onebyone.methods.hybrid import Hybrid
+from onebyone.estimator.model import State, known_labels
+from onebyone.estimator.record import ENOUGH
+from onebyone.methods import Learner, LeftOut
 
 Source = Literal["left out", "held back", "left out by the statistics", "predicted before learnt"]
 SUPPORT = 2  # values that must be expected below a quantile of values
 CONFIDENCE = 0.95  # of a limit where fewer are
+
+
+class Predictor:
+    """How a classifier answers in one state. What takes long to compute is computed when it is first needed.
+
+    ``predict``, ``export`` and the server turn scores into answers here. It belongs to its state: a classifier makes
+    one for each question. For answers that last while the classifier learns on, give a copy of the state and call
+    :meth:`freeze`.
+
+    Parameters
+    ----------
+    state
+        The state of a classifier. It must not change while this object is used.
+    prior, unknown_rate
+        Parameters of the classifier.
+    """
+
+    def __init__(self, state: State, prior: Any, unknown_rate: float) -> None:
+        self.state, self.prior, self.unknown_rate = state, prior, unknown_rate
+        self._frozen: tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], Tensor] | None = None
+
+    @torch.no_grad()
+    def freeze(self) -> Self:
+        """Compute everything that answers depend on. The learner must be a copy, which nobody else uses."""
+        learner = self.state.learner.eval().requires_grad_(False)
+        self._frozen = learner.readout(), learner.typicality_readout(), ~learner.observed
+        _ = self.temperature, self.probabilities, self.shift, self.threshold, self._columns
+        for part in learner.modules():
+            if isinstance(part, Learner):
+                part.drop_solution()  # it refers to the learner, so neither would be freed before garbage is collected
+        return self
+
+    def scores(self, x: Tensor) -> Tensor:
+        """[n, *shape] as the learner reads samples -> [n, C] scores of all slots."""
+        return self.state.learner.scores(x)
+
+    def scores_and_typicality(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[n, *shape] as the learner reads samples -> [n, C] scores of all slots, and [n]."""
+        learner = self.state.learner
+        if self._frozen is None:
+            return learner.scores_and_typicality(x)
+        readout, typicality, unseen = self._frozen
+        features = learner.features(x)
+        scores = readout(features).masked_fill(unseen, -torch.inf)
+        return scores, typicality(features, scores)
+
+    def decision(self, scores: Tensor) -> Tensor:
+        """[n, C] scores of all slots -> [n, C] with the prior, to be divided by the temperature."""
+        # The temperature takes a while to compute, and is not needed if all classes are equally probable.
+        return scores if self.shift is None else scores + (self.temperature * self.shift).to(scores)
+
+    def in_order(self, decision: Tensor) -> Tensor:
+        """[n, C] of all slots -> [n, classes] in the order of ``classes_``."""
+        return decision[:, self._columns]
+
+    def probabilities_of(self, decision: Tensor) -> Tensor:
+        """[n, classes] -> [n, classes]."""
+        return self.probabilities(decision / self.temperature)
+
+    def is_unknown(self, typicality: Tensor) -> Tensor:
+        """[n] whether samples are like nothing learnt."""
+        return ~(typicality.double() >= self.threshold)
+
+    @cached_property
+    def temperature(self) -> float:
+        """The number that scores are divided by before probabilities are computed."""
+        if uses_held_back(self.state):
+            return self.state.held_back_temperature
+        return self.state.record.temperature if uses_predictions(self.state) else self.state.learner.temperature()
+
+    @cached_property
+    def probabilities(self) -> Callable[[Tensor], Tensor]:
+        """The function from scores, divided by the temperature, to probabilities, for which that was fitted.
+
+        The temperature of predictions is that of a softmax. ``hybrid`` has the temperature of its statistics before,
+        which is that of their mean of three.
+        """
+        return softmax if uses_predictions(self.state) else self.state.learner.probabilities
+
+    @cached_property
+    def shift(self) -> Tensor | None:
+        """[C] the logarithm of the probability of each slot's class, relative to equal ones; None if all are equal."""
+        return log_prior(self.state, self.prior)
+
+    @cached_property
+    def threshold(self) -> float:
+        """The typicality below which a sample is unknown; minus infinity while there are too few predictions.
+
+        A new sample like those that were learnt is below it with the probability ``unknown_rate``, on average over
+        samples.
+        """
+        found = self.state.learner.typical_values()
+        values = (evidence(self.state).predictions.typicality if found is None else found.cpu()).double()
+        enough = len(values) >= ENOUGH and self.unknown_rate
+        return low_quantile(values, self.unknown_rate) if enough else -math.inf
+
+    @cached_property
+    def _columns(self) -> Tensor:
+        return torch.tensor(self.state.columns)
 
 
 class Evidence(NamedTuple):
@@ -39,29 +138,13 @@ def evidence(state: State) -> Evidence:
     source: Source = "left out"
     if uses_held_back(state):
         return Evidence(state.held_back_predictions, "held back")
-    if isinstance(learner, Hybrid) and not uses_predictions(state):
-        learner, source = learner.statistics, "left out by the statistics"
-    if keeps_left_out(learner):
+    if learner.leaving_out is not learner and not uses_predictions(state):
+        learner, source = learner.leaving_out, "left out by the statistics"
+    if learner.leaves_out:
         found = learner.left_out()
         if found is not None:
             return Evidence(LeftOut(*(values.cpu() for values in found)), source)
     return Evidence(state.record.left_out, "predicted before learnt")
-
-
-def temperature(state: State) -> float:
-    """The number that scores are divided by before probabilities are computed."""
-    if uses_held_back(state):
-        return state.held_back_temperature
-    return state.record.temperature if uses_predictions(state) else state.learner.temperature()
-
-
-def probabilities(state: State) -> Callable[[Tensor], Tensor]:
-    """The function from scores [n, C], divided by the temperature, to probabilities, for which that was fitted.
-
-    The temperature of predictions is that of a softmax. ``hybrid`` has the temperature of its statistics before, which
-    is that of their mean of three.
-    """
-    return softmax if uses_predictions(state) else state.learner.probabilities
 
 
 def softmax(scores: Tensor) -> Tensor:
@@ -71,7 +154,7 @@ def softmax(scores: Tensor) -> Tensor:
 def uses_predictions(state: State) -> bool:
     """Whether predictions of samples that were not learnt, or not yet, decide how confident the classifier is."""
     enough = max(len(state.held_back), len(state.record.y)) >= ENOUGH
-    return enough and not keeps_left_out(state.learner)
+    return enough and not state.learner.leaves_out
 
 
 def uses_held_back(state: State) -> bool:
@@ -116,25 +199,6 @@ def warn_of_missing_classes(state: State, prior: Mapping[Label, float], seen: Te
             f"prior has {names}, of which no sample was learnt, so the other classes share the probability; known "
             f"are {known_labels(state)}"
         )
-
-
-def decision(state: State, scores: Tensor, prior: Any) -> Tensor:
-    """[n, C] scores with the prior, to be divided by the temperature.
-
-    The temperature takes a while to compute, and is not needed if all classes are equally probable.
-    """
-    shift = log_prior(state, prior)
-    return scores if shift is None else scores + (temperature(state) * shift).to(scores)
-
-
-def threshold(state: State, unknown_rate: float) -> float:
-    """The typicality below which a sample is unknown; minus infinity while there are too few predictions.
-
-    A new sample like those that were learnt is below it with the probability ``unknown_rate``, on average over samples.
-    """
-    found = state.learner.typical_values()
-    values = (evidence(state).predictions.typicality if found is None else found.cpu()).double()
-    return -math.inf if len(values) < ENOUGH or not unknown_rate else low_quantile(values, unknown_rate)
 
 
 def low_quantile(values: Tensor, rate: float) -> float:
