@@ -6,13 +6,16 @@ prints it and exits with 2.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import sys
 import warnings
 from collections.abc import Iterable
 from difflib import get_close_matches
 from pathlib import Path
 
-PACKAGE = str(Path(__file__).parent)
+# This package, and what calls its functions in between: cached properties and decorators.
+WITHIN = (str(Path(__file__).parent), functools.__file__, contextlib.__file__)
 
 
 class UsageError(ValueError):
@@ -44,6 +47,6 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UsageError:
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the line that called this package, through however many of its functions."""
     frame, level = sys._getframe(), 1
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(WITHIN):
         frame, level = frame.f_back, level + 1
     warnings.warn(message, category, stacklevel=level)
