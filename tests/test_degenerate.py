@@ -146,6 +146,18 @@ def test_asking_copying_and_saving_change_no_answer_200_times(kind: str, seed: i
     asking_copying_and_saving(kind, seed)
 
 
+@pytest.mark.parametrize("offset", [1e5, 1e6, 1e7])
+def test_values_far_from_zero_are_told_apart(offset: float) -> None:
+    """Seconds since 1970, map coordinates: as accurate as without the offset, in any order of the samples."""
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 50)
+    x = (16 * rng.normal(size=(150, 6)) + 24 * y[:, None]).round() + offset  # whole numbers: exact in single precision
+    clf, near = (OnlineClassifier(memory="100KB").partial_fit(values[::2], y[::2]) for values in (x, x - offset))
+    assert clf.score(x[1::2], y[1::2]) >= near.score(x[1::2] - offset, y[1::2]) - 0.03
+    order = 2 * rng.permutation(75)
+    assert_same(OnlineClassifier(memory="100KB").partial_fit(x[order], y[order]), clf, x)
+
+
 @pytest.mark.parametrize("times", [5, 30])
 @pytest.mark.parametrize(
     "rows", [[[0, 0], [1, 1], [2, 4]], [[1, 0, 0], [0, 1, 0], [0, 0, 1]], [[0, 1], [1, 0]]], ids=str

@@ -65,7 +65,7 @@ def test_a_rare_class_is_favoured_by_up_to_half_a_temperature() -> None:
     expected = (1 - weights / weights.mean()).clamp(min=0) * temperature / 2
     assert expected[3] > 0.45 * temperature > expected.sum() - expected[3]
     torch.testing.assert_close(answer.favour, expected)
-    scores = answer.ridge.scale * ((x * answer.scale) @ (answer.mixing @ answer.ridge.solved).T - answer.squares / 2)
+    scores = answer.ridge.scale * (answer.scaled(x) @ (answer.mixing @ answer.ridge.solved).T - answer.squares / 2)
     torch.testing.assert_close(answer.scores(x), scores + expected)
 
 
@@ -115,15 +115,15 @@ def test_leave_one_out_is_that_of_statistics_without_the_sample() -> None:
     assert torch.equal(found.y, y)
     for index in range(60):
         rest = torch.arange(60) != index
-        _, means, scatter, _ = statistics(x[rest] * answer.scale, y[rest])
+        _, means, scatter, _ = statistics(answer.scaled(x[rest]), y[rest])
         regular = scatter + answer.ridge.ridge * torch.eye(12)
-        used, scale, z = answer.mixing @ means, answer.ridge.scale - 1, x[index] * answer.scale
+        used, scale, z = answer.mixing @ means, answer.ridge.scale - 1, answer.scaled(x)[index]
         solved = torch.linalg.solve(regular, used.T).T
         expected = scale * (solved @ z - (used * solved).sum(1) / 2) + answer.favour
         torch.testing.assert_close(found.measured.scores[index], expected, rtol=1e-6, atol=1e-6)
         distances = torch.stack([scale * (z - m) @ torch.linalg.solve(regular, z - m) for m in used])
         torch.testing.assert_close(found.measured.distances(1.0).nearest[index], distances.min(), rtol=1e-6, atol=1e-6)
-        centre = z - (x[rest] * answer.scale).mean(0)
+        centre = z - answer.scaled(x[rest]).mean(0)
         expected = scale * centre @ torch.linalg.solve(regular, centre)
         torch.testing.assert_close(found.measured.centre[index], expected, rtol=1e-6, atol=1e-6)
 
@@ -172,7 +172,7 @@ def test_a_new_class_may_come_with_an_update() -> None:
     values, vectors = torch.linalg.eigh(scatter - before)
     answer.update((vectors * values.clamp(min=0).sqrt()).T, weights, means)
     regular = scatter * answer.scale[:, None] * answer.scale + answer.ridge.ridge * torch.eye(12)
-    expected = means * answer.scale @ torch.linalg.inv(regular)
+    expected = answer.scaled(means) @ torch.linalg.inv(regular)
     torch.testing.assert_close(answer.ridge.solved, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -206,9 +206,9 @@ def test_the_temperature_of_the_largest_likelihood_is_found_between_grid_points(
 def test_distances_are_those_from_the_nearest_class_and_from_the_mean_of_all() -> None:
     x, y = samples(200)
     answer = Discriminant(statistics(x, y), 12)
-    z = x[:20] * answer.scale
+    z = answer.scaled(x[:20])
     inverse = answer.ridge.scale * answer.ridge.inverse()
-    means = [*answer.used, (x * answer.scale).mean(0)]
+    means = [*answer.used, answer.scaled(x).mean(0)]
     expected = torch.stack([torch.einsum("ni,ij,nj->n", z - m, inverse, z - m) for m in means])
     found = answer.measured(x[:20]).distances(1.0)
     torch.testing.assert_close(found.nearest, expected[:-1].amin(0), rtol=1e-8, atol=1e-8)
@@ -223,7 +223,7 @@ def test_an_update_is_a_solution_with_the_same_ridge() -> None:
     values, vectors = torch.linalg.eigh(scatter - statistics(x[:100], y[:100])[2])
     rows = (vectors * values.clamp(min=0).sqrt()).T
     answer.update(rows, weights, means)
-    means, scatter = means * answer.scale, scatter * answer.scale[:, None] * answer.scale
+    means, scatter = answer.scaled(means), scatter * answer.scale[:, None] * answer.scale
     regular = scatter + answer.ridge.ridge * torch.eye(12)
     torch.testing.assert_close(answer.inverse.matrix(), torch.linalg.inv(regular), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(answer.ridge.solved, means @ torch.linalg.inv(regular), rtol=1e-5, atol=1e-6)
@@ -241,7 +241,7 @@ def test_an_update_by_one_sample() -> None:
     row = (x[100] - before[1][y[100]]) * (n / (n + 1)).sqrt()
     answer.update(row[None], after[0], after[1])
     regular = after[2] * answer.scale[:, None] * answer.scale + answer.ridge.ridge * torch.eye(12)
-    expected = after[1] * answer.scale @ torch.linalg.inv(regular)
+    expected = answer.scaled(after[1]) @ torch.linalg.inv(regular)
     torch.testing.assert_close(answer.ridge.solved, expected, rtol=1e-5, atol=1e-6)
 
 

@@ -104,6 +104,9 @@ class Discriminant:
         scales = [feature_scale(statistics.part(kind), by_distance, one_unit) for kind in kinds] if like is None else []
         self.scale = scale = torch.cat(scales) if like is None else like[0]
         means, scatter = means * scale, scatter * scale[:, None] * scale
+        # Scores are differences. Those of values far from zero would be lost in rounding errors of their squares.
+        self.origin = weights @ means / weights.sum()
+        means = means - self.origin
         self.count = len(scale)
         if like is not None:
             self.ridge = Ridge.solve(weights, means, scatter, like[1])
@@ -142,7 +145,7 @@ class Discriminant:
         between = (ridge.weights[:, None] * (ridge.means - self.centre).square()).sum()
         self.spread = self.within + between  # sum of squared distances of all samples from their mean
         self.usual = self.spread / ridge.weights.sum()
-        self.linear = (ridge.scale * used_solved * self.scale).T.contiguous()  # [d, C]
+        self.linear = (ridge.scale * used_solved).T.contiguous()  # [d, C]
         self.offsets = self.favour - ridge.scale * self.squares / 2
 
     @torch.no_grad()
@@ -160,7 +163,7 @@ class Discriminant:
                 known.addr_(known @ row, solved, alpha=-1 / divisor)
             if self._kept is not None:
                 self._kept.forms.sub_((self._kept.x @ solved).square_(), alpha=1 / divisor)
-        moved = means[:, : self.count] * self.scale - ridge.means
+        moved = self.scaled(means) - ridge.means
         changed = moved.any(1).nonzero()[:, 0]
         if len(rows) == 1 and rows.any():  # the mean moves along the row, whose product with the new inverse is known
             along = rows[0, : self.count] * self.scale
@@ -172,21 +175,25 @@ class Discriminant:
         ridge.freedom = degrees_of_freedom(weights)
         self.finish()
 
+    def scaled(self, features: Tensor) -> Tensor:
+        """[n, d] features -> in comparable units, from the mean of all samples when this was computed."""
+        return features[:, : self.count].double() * self.scale - self.origin
+
     def scores(self, features: Tensor) -> Tensor:
         """[n, d] -> [n, C] scores, up to a number per sample."""
         scores = self.linear_scores(features)
         if not self.by_distance:
             return scores
-        squares = (features[:, : self.count].double() * self.scale - self.centre).square().sum(1)
+        squares = (self.scaled(features) - self.centre).square().sum(1)
         return scores / relative_distance(squares, self.usual)[:, None]
 
     def linear_scores(self, features: Tensor) -> Tensor:
         """[n, d] -> [n, C] scores that are not divided by a distance."""
-        return features[:, : self.count].double() @ self.linear + self.offsets
+        return self.scaled(features) @ self.linear + self.offsets
 
     def measured(self, features: Tensor) -> Measured:
         """Of samples [n, d]."""
-        x = features[:, : self.count].double() * self.scale
+        x = self.scaled(features)
         itself = self.ridge.scale * (self.inverse.times(x) * x).sum(1)
         centre = itself + self.ridge.scale * (self.centre - 2 * x) @ self.centre_solved
         return Measured(self.scores(features), self.linear_scores(features) - self.favour, itself, centre)
@@ -238,7 +245,7 @@ class Discriminant:
         """Kept samples [k, d] with their products; those of the last call are not computed again."""
         if self._kept is not None and torch.equal(self._kept.keys, keys):
             return self._kept
-        x = features[:, : self.count].double() * self.scale
+        x = self.scaled(features)
         last = None if self._kept is None else (self._kept.keys, self._kept.forms)
         forms = renewed(last, keys, lambda new: (self.inverse.times(x[new]) * x[new]).sum(1))
         return Kept(keys.clone(), x, forms)
