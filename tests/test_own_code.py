@@ -64,6 +64,41 @@ def test_an_edited_method_is_run_again(mine: Path, onebyone: Call) -> None:
     assert all(name in out for name in recorded)
 
 
+def test_a_method_imports_a_module_beside_it(mine: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From any folder, and without PYTHONPATH."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    folder = mine.parent / "elsewhere"
+    folder.mkdir()
+    file = mine.rename(folder / "mine.py")
+    file.write_text("import beside_mine\n" + file.read_text())
+    words = ("run", "--method", "elsewhere/mine.py:means", *SHORT)
+    with pytest.raises(ModuleNotFoundError):
+        onebyone(*words)
+    assert str(folder) not in sys.path
+    (folder / "beside_mine.py").write_text("")
+    code, _, err = onebyone(*words)
+    assert (code, err) == (0, "")
+    assert Path(sys.modules.pop("beside_mine").__file__ or "") == folder / "beside_mine.py"
+
+
+def test_modules_of_one_name_beside_two_files_are_refused(
+    tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python imports a name once: the second method would run with the code of the first."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "beside_both.py").write_text(f"NAME = {name!r}\n")
+        (folder / "mine.py").write_text("import beside_both\n" + OWN.read_text().replace('"means"', f'"means-{name}"'))
+    assert onebyone("run", "--method", "one/mine.py:means-one", *SHORT)[0] == 0
+    code, _, err = onebyone("run", "--method", "two/mine.py:means-two", *SHORT)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "imports beside_both, and" in err
+    assert "has the same name; rename one of the two modules" in err
+    del sys.modules["beside_both"]
+
+
 @pytest.mark.slow
 def test_a_sweep_runs_an_edited_method_again(mine: Path, onebyone: Call) -> None:
     grid = {"method": "mine.py:means", "classes_per_task": 5, "batch_size": 100}

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from onebyone.errors import UsageError, unknown
-from onebyone.sources import code_hash
+from onebyone.sources import code_hash, local_sources
 
 E = TypeVar("E")
 
@@ -143,9 +143,32 @@ def import_source(source: str) -> None:
     spec = spec_from_file_location(path, path)
     if spec is None or spec.loader is None or not Path(path).is_file():
         raise UsageError(f"there is no file {source}; give the path of the file that registers it")
+    check_neighbours(Path(path), source)
     sys.modules[path] = module_from_spec(spec)
+    folder = str(Path(path).parent)
+    if added := folder not in sys.path:
+        sys.path.append(folder)  # modules beside the file, as with `python FILE.py`; what is installed comes first
     try:
         spec.loader.exec_module(sys.modules[path])
     except BaseException:
         del sys.modules[path]
+        if added:
+            sys.path.remove(folder)
         raise
+
+
+def check_neighbours(file: Path, source: str) -> None:
+    """Raise a ``UsageError`` if a module that the file imports from beside it would be another one, imported before."""
+    if (file.parent / "__init__.py").is_file():
+        return  # a package, whose modules have other names
+    for name in local_sources(file):
+        path, parts = file.parent / name, Path(name).with_suffix("").parts
+        module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        known = getattr(sys.modules.get(module), "__file__", None)
+        if (
+            path != file
+            and known
+            and parts[0] not in sys.stdlib_module_names
+            and Path(known).resolve() != path.resolve()
+        ):
+            raise UsageError(f"{source} imports {module}, and {known} has the same name; rename one of the two modules")
