@@ -249,7 +249,8 @@ def test_answers_between_samples_are_those_of_the_state(digits: Dataset, kind: s
         members = learner.solution().members
         if step % 10 == 0:
             fresh = fresh_of(learner)
-            torch.testing.assert_close(fresh.scores(x), found, rtol=1e-6, atol=1e-6)
+            expected, found = (scores - scores.amax(1, keepdim=True) for scores in (fresh.scores(x), found))
+            torch.testing.assert_close(expected, found, rtol=1e-6, atol=1e-6)
             assert fresh.temperature() == pytest.approx(learner.temperature(), rel=1e-6)
             fresh.refresh()
             agree.append((found.argmax(1) == fresh.scores(x).argmax(1)).double().mean())

@@ -76,8 +76,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     With methods that keep statistics, an answer takes all samples into account. While samples come in calls of up to
     32, three settings may lag behind: the units of features, the regularisation, and how much projections count. They
-    are chosen again before the samples have grown by a fifth, and after a larger call, ``merge``, ``forget`` and
-    ``rename``. Asking, copying, saving and loading change no answer.
+    are chosen again before the samples have grown by a fifth, and after a larger call, ``merge``, ``forget``
+    and a ``rename`` that unites classes. Asking, copying, saving and loading change no answer.
 
     Several threads can use the same classifier. Only one call runs at a time, so learn few samples per call if
     predictions must not wait long.
