@@ -1,6 +1,7 @@
 """Autosave: when it saves, who may write to a folder, and calls that fail."""
 
 import errno
+import gc
 import subprocess
 import sys
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from classifiers import DEFAULT_AND_CCP, X, Y, bits, learn, saved, state_of
 from onebyone import OnlineClassifier, UsageError
@@ -306,3 +308,13 @@ def test_a_call_that_fails_changes_nothing(
         getattr(each, call)(X[250:300], Y[250:300])
     assert bits(clf) == bits(alone)
     assert saved(folder) == clf.n_samples_seen_ == 50 + (250 if not first and call == "partial_fit" else 0)
+
+
+def test_a_classifier_that_is_collected_while_shapes_are_computed_is_saved(tmp_path: Path) -> None:
+    """Garbage is collected at any time, also where PyTorch computes with tensors that have no values."""
+    clf = OnlineClassifier(autosave=tmp_path / "folder", every=1000).partial_fit([[0.0], [1.0]], ["a", "b"])
+    clf.partial_fit([[0.5], [1.5]], ["a", "b"])
+    with FakeTensorMode():
+        del clf
+        gc.collect()
+    assert OnlineClassifier.load(tmp_path / "folder").n_samples_seen_ == 4

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from filelock import BaseFileLock
+from torch.utils._python_dispatch import _disable_current_modes
 
 from onebyone import files
 from onebyone.errors import UsageError
@@ -67,7 +68,7 @@ class Autosave:
         self._timer: threading.Timer | None = None
         self._owner = weakref.ref(owner)
         self._lock = lock_of(owner)
-        self._finalizer = weakref.finalize(owner, self._close_or_warn)  # also runs at exit
+        self._finalizer = weakref.finalize(owner, self._finalize)  # also runs at exit
         _all.add(self)
 
     def is_for(self, folder: str | Path | None) -> bool:
@@ -208,6 +209,11 @@ class Autosave:
             except UsageError as error:
                 warnings.warn(f"autosave failed and will be tried again: {error}", stacklevel=2)
                 self._start_timer()
+
+    def _finalize(self) -> None:
+        # Garbage may be collected while PyTorch computes with tensors that have no values.
+        with _disable_current_modes():
+            self._close_or_warn()
 
     def _close_or_warn(self) -> None:
         try:
