@@ -44,7 +44,7 @@ docs: $(DOCS_STAMP)
 $(DEMO_STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "onebyone needs Python 3.11 or newer; try: make PYTHON=python3.12")'
 	test -x $(BIN)/pip || $(PYTHON) -m venv .venv
-	$(INSTALL) '.[cli]'
+	$(INSTALL) '.[research]'
 	touch $@
 
 $(TEACH_STAMP): $(DEMO_STAMP)
@@ -55,10 +55,11 @@ $(STAMP): $(DEMO_STAMP)
 	$(INSTALL) '.[dev]'
 	touch $@
 
-# The site and the wheel are built by slow tests. Pretrained encoders: they use real weights. Clusters and trackers: they use real ones; pyarrow is for ray.data.
-# axe-core checks the teaching page for people who use a keyboard or a screen reader.
+# The slow tests use real encoders, clusters and trackers, build the site and the wheel, and open pages in a browser.
+# pyarrow is for ray.data. axe-core checks the teaching page for people who use a keyboard or a screen reader.
+SLOW := alembic build hatchling mlflow-skinny playwright pyarrow sqlalchemy tensorboard timm twine wandb
 $(SLOW_STAMP): $(STAMP)
-	$(INSTALL) '.[browser,docs,mlflow,package,photos,ray,slurm,tensorboard,timm,wandb]' pyarrow
+	$(INSTALL) '.[all,docs]' $(SLOW)
 	! command -v npm > /dev/null || npm install --silent --no-audit --no-fund --prefix .venv/axe axe-core@4.14.0
 	touch $@
 

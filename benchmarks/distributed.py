@@ -17,8 +17,9 @@ import multiprocessing
 import os
 import statistics
 import time
-from dataclasses import replace
+from collections.abc import Generator, Mapping
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch is imported, here and in the workers
 
@@ -27,7 +28,8 @@ import torch
 
 from onebyone import Dataset, OnlineClassifier, from_arrays, load
 from onebyone.distributed import fit
-from onebyone.runs.executors import Assignment, LocalExecutor, Status
+from onebyone.executors import LocalExecutor, Status
+from onebyone.executors.executor import Function
 
 
 class Killer(LocalExecutor):
@@ -35,14 +37,16 @@ class Killer(LocalExecutor):
 
     killed = 0
 
-    def execute(self, assignment: Assignment) -> None:
+    def map(self, function: Function, items: Mapping[str, Any], **given: Any) -> Generator[tuple[str, Any]]:
+        told = given.pop("progressed")
+
         def progressed(name: str, status: Status) -> None:
             if not self.killed and status.done:
                 self.killed = multiprocessing.active_children()[0].pid or 0
                 multiprocessing.active_children()[0].kill()
-            assignment.progressed(name, status)
+            told(name, status)
 
-        super().execute(replace(assignment, progressed=progressed))
+        return super().map(function, items, progressed=progressed, **given)
 
 
 def random_images(count: int, side: int) -> Dataset:

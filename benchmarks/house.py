@@ -63,16 +63,16 @@ def rooms() -> dict[str, tuple[int, int]]:
     return {room: (files[room], lines[room]) for room in sorted(files)}
 
 
-def travelled(call: Callable[..., object], *given: Any) -> tuple[set[str], int]:
-    """The files of the library that a call passes, and the changes from one of them to another."""
-    inside, passed, changes = str(PACKAGE), set[str](), 0
+def travelled(call: Callable[..., object], *given: Any) -> tuple[Counter[str], int]:
+    """The functions that a call calls, by file of the library, and the changes from one of the files to another."""
+    inside, passed, changes = str(PACKAGE), Counter[str](), 0
 
     def listen(frame: FrameType, event: str, _: Any) -> None:
         nonlocal changes
         file = frame.f_code.co_filename
         if event not in ("call", "return") or not file.startswith(inside):
             return
-        passed.add(file)
+        passed[file] += event == "call"
         caller = frame.f_back
         while caller is not None and not caller.f_code.co_filename.startswith(inside):
             caller = caller.f_back
@@ -105,6 +105,10 @@ def print_paths(calls: int) -> None:
     for name, found in zip(names, zip(*steps, strict=True), strict=True):
         files, changes = (median(each) for each in ([len(files) for files, _ in found], [each for _, each in found]))
         print(f"{name:32}  {files:5.0f}  {changes:7.0f}")
+    for name, (passed, _) in zip(names, steps[-1], strict=True):
+        print(f"\nfunctions that the last {name.split(' ')[0]} called, by file")
+        for file, count in sorted(passed.items()):
+            print(f"  {Path(file).relative_to(PACKAGE)!s:30}  {count:5}")
 
 
 def print_times(calls: int) -> None:

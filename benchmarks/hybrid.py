@@ -91,7 +91,7 @@ def learn(
     stream = class_incremental(data.train_y, data.num_classes, arguments.classes_per_task, seed=seed)
     for index in torch.cat([task.indices for task in stream.tasks]).split(BATCH):
         learner.statistics.observe(data.train_x[index], data.train_y[index])
-    steps = engine.create(learner.network, data.train_x, data.train_y, stream.batch_size)
+    steps = engine.engine_for(learner.network, data.train_x, data.train_y, stream.batch_size)
     for index in stream:
         steps.step(index)
         yield

@@ -12,30 +12,36 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
+from statistics import fmean
 from threading import Event
 from typing import Any
 
 import torch
+import yaml
 
 from onebyone import Dataset, UsageError, load
 from onebyone.engine import choose_device, more_queues, pack, torch_settings
 from onebyone.evaluation import right_answers
 from onebyone.evaluation.metrics import accuracy_matrix, metrics
+from onebyone.paper.comparison import markdown
+from onebyone.paper.printed import TITLES
 from onebyone.paper.protocols import choices, protocols
 from onebyone.paper.search import (
     COLUMNS,
     Row,
-    as_yaml,
+    cells,
     choose,
     groups,
+    missing,
     named,
-    page,
     ranked,
     read,
     readouts_of,
@@ -53,7 +59,7 @@ class EveryReadout(Run):
     def evaluate(self) -> Iterator[None]:
         yield from super().evaluate()
         learner = self.learner
-        asked = self.test_order[: self.arrived[len(self.progress.right) - 1]]
+        asked = self.test_order[: self.arrived[len(self.position.right) - 1]]
         configured = learner.options
         for readout in self.readouts:
             if readout:
@@ -148,6 +154,72 @@ def train(
         pack(runs, width, done=lambda _, found: rows.extend(found), failed=failed)
     seconds = round((time.perf_counter() - started) * readings / max(len(rows), 1), 3)
     return [row | {"seconds": seconds} for row in rows]
+
+
+def as_yaml(chosen: Mapping[str, Any]) -> str:
+    """The choices of all protocols as the text of ``chosen.yaml``."""
+    head = "# Made from results/search by the rule of protocols.yaml: python benchmarks/search.py PROTOCOL --choose\n"
+    return head + yaml.safe_dump(dict(chosen), sort_keys=False, default_flow_style=None, width=116)
+
+
+def page(protocol: str, rows: Sequence[Row]) -> str:
+    """The record in short, as Markdown: what was done and what is missing, and what each read-out makes of a choice."""
+    done, first, second = choose(protocol, rows), [], []
+    for method in protocols()[protocol]["open"]:
+        for stage in range(len(protocols()[protocol]["search"]["stages"])):
+            some = [row for row in rows if row["method"] == method and int(row["stage"]) == stage]
+            per_training = len(readouts_of(method))
+            trainings = len(some) // per_training
+            seconds = sum(float(row["seconds"]) for row in some) / per_training
+            lacks = [missing(protocol, method, group, rows) for group in groups(protocol, method)]
+            open_ = [str(one.get(stage, 0)) if min(one, default=stage) >= stage else "?" for one in lacks]
+            first.append(
+                [
+                    TITLES[method],
+                    str(stage),
+                    str(len({row["options"] for row in some})),
+                    str(trainings),
+                    f"{seconds / trainings:.1f}" if trainings else "",
+                    f"{seconds:.0f}",
+                    str(sum(map(int, open_))) if "?" not in open_ else "as stage 0 says",
+                ]
+            )
+        for entry in done.get(method, []):
+            means = cells(rows, method, entry["classes_per_task"], entry["stage"])
+            bare = {name: value for name, value in entry["options"].items() if name != "readout"}
+            for readout in readouts_of(method):
+                of_cell = means[json.dumps(bare), readout]
+                taken = entry["options"].get("readout", "") == readout
+                second.append(
+                    [
+                        TITLES[method] + ("" if entry["complete"] else " (provisional)"),
+                        readout + (" (chosen)" if taken else ""),
+                        *(
+                            f"{100 * fmean(of_cell[cell]):.1f}" if cell in of_cell else ""
+                            for cell in product((1, 2), (20, 100))
+                        ),
+                        ", ".join(f"{name}={value}" for name, value in bare.items()) if taken else "",
+                    ]
+                )
+    heading = ["method", "stage", "settings", "trainings", "seconds each", "seconds", "missing"]
+    columns = ["method", "read-out", "S = 1, M = 20", "S = 1, M = 100", "S = 2, M = 20", "S = 2, M = 100", "setting"]
+    return f"""# The search of `{protocol}`
+
+This page is made from `{protocol}.csv` by `python benchmarks/search.py {protocol} --choose`.
+
+## What was done
+
+A training learns Split CIFAR-10 once. Its seconds are a share of the pack in which it ran.
+
+{markdown(heading, first)}
+
+## What was chosen, in every read-out
+
+Accuracy on the held-out tenth in per cent. The rows of a method are the same trainings with the chosen setting. A
+choice is provisional while trainings are missing.
+
+{markdown(columns, second)}
+"""
 
 
 if __name__ == "__main__":

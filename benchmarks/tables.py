@@ -13,48 +13,39 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onebyone.errors import Interrupted
+from onebyone.executors import LocalExecutor, Worker
+from onebyone.executors.executor import Function
 from onebyone.paper import records
 from onebyone.paper.reproduce import EVERYTHING, configs, parts_of, protocols_of, reproduce
-from onebyone.runs.executors.interface import Assignment, Work, Worker
-from onebyone.runs.executors.local import LocalExecutor
 from onebyone.runs.grid import plan
 from onebyone.runs.results import finished_runs
-from onebyone.runs.run import Interrupted
 
 
 @dataclass(frozen=True)
 class Limited:
-    """Work that is not begun after a time."""
+    """A function that does not begin with an item after a time."""
 
-    work: Work
+    function: Function
     until: float  # by the clock of :func:`time.time`, which processes share
 
-    def start(self, name: str, item: Any, worker: Worker) -> Any:
+    def __call__(self, name: str, item: Any, worker: Worker) -> Any:
         if time.time() > self.until:
             raise Interrupted("no run is started after the limit")
-        return self.work.start(name, item, worker)
-
-    def folder(self, name: str) -> Path | None:
-        return self.work.folder(name)
-
-    def moved(self, out: Path) -> Limited:
-        return replace(self, work=self.work.moved(out))
-
-    def with_data(self, kept: Mapping[Any, Any]) -> Limited:
-        return replace(self, work=self.work.with_data(kept))
+        return self.function(name, item, worker)
 
 
 class LimitedExecutor(LocalExecutor):
     def __init__(self, until: float) -> None:
         self.until = until
 
-    def execute(self, assignment: Assignment) -> None:
-        super().execute(replace(assignment, work=Limited(assignment.work, self.until)))
+    def map(self, function: Function, items: Mapping[str, Any], **given: Any) -> Generator[tuple[str, Any]]:
+        return super().map(Limited(function, self.until), items, **given)
 
 
 def main() -> None:

@@ -8,8 +8,8 @@ from onebyone.engine import Cost
 from onebyone.evaluation import Result, metrics
 from onebyone.paper.printed import PARTS, Part, printed
 from onebyone.paper.records import from_results
+from onebyone.paper.report import Study
 from onebyone.paper.reproduce import configs
-from onebyone.paper.study import Study
 from onebyone.runs import RunConfig
 from onebyone.runs.grid import plan
 

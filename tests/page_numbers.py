@@ -14,7 +14,6 @@ from statistics import fmean
 from onebyone.methods import find
 from onebyone.options import describe
 from onebyone.paper import printed, search
-from onebyone.paper.ablation import FOLDER, compare
 from onebyone.paper.protocols import choices
 from onebyone.paper.records import Records, read
 from onebyone.paper.reproduce import EVERYTHING
@@ -171,11 +170,6 @@ def read_out(*methods: str) -> list[float]:
         for (options, _), accuracies in search.cells(rows, method, [1, 2], 1).items()
         if json.loads(options).items() <= choices()["printed"][method][0]["options"].items()
     ]
-
-
-def removed_equations() -> list[float]:
-    """What the paper's methods gain or lose without their losses on incoming samples, in points."""
-    return [each.difference for each in compare(records(), records(FOLDER)).values()]
 
 
 def removed_parts() -> list[float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from onebyone.evaluation import Result
 
-FILES = {".lock", "config.yaml", "curve.csv", "result.json"}
+FILES = {"config.yaml", "curve.csv", "result.json"}
 # The grid that tests of sweeps run: 121 steps each, in five tasks.
 GRID = {"method": ["icarl", "ccp"], "seed": [0, 1], "classes_per_task": 2, "batch_size": 12, "prequential": True}
 

@@ -14,7 +14,7 @@ from sklearn.metrics import log_loss
 from torch import nn
 
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError
-from onebyone.estimator import building
+from onebyone.estimator import model
 from onebyone.methods import choose
 from onebyone.methods.choice import MAX_IMAGE_BYTES, MAX_VECTOR_BYTES
 from onebyone.nets import Patches
@@ -154,8 +154,8 @@ def test_a_file_continues_with_the_method_that_was_chosen(
     """Even if the current version would choose another one."""
     clf = OnlineClassifier(memory=200).partial_fit(digits.train_x[:300], digits.train_y[:300])
     clf.save(tmp_path / "file")
-    monkeypatch.setattr(building, "choose", lambda *_, **__: "er")
-    monkeypatch.setattr(building, "auto_budget", lambda *_: 100)
+    monkeypatch.setattr(model, "choose", lambda *_, **__: "er")
+    monkeypatch.setattr(model, "auto_budget", lambda *_: 100)
     other = OnlineClassifier.load(tmp_path / "file")
     assert (other.method, other.method_) == ("auto", "patch-lda")
     for each in (clf, other):

@@ -15,8 +15,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from classifiers import DEFAULT_AND_CCP, X, Y, bits, learn, saved, state_of
 from onebyone import OnlineClassifier, UsageError
-from onebyone.estimator import inputs, persistence
-from onebyone.estimator.autosave import FILE
+from onebyone.estimator import classifier, inputs, storage
+from onebyone.estimator.storage import FILE, Autosave
 from tiers import mostly_slow
 
 # When it saves
@@ -59,7 +59,7 @@ for ending in ("last line", "sys.exit", "exception", "collected", "with", "child
 
 @pytest.mark.parametrize("every", [1, 1000])
 def test_a_call_makes_each_check_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int) -> None:
-    """Whether it writes the file or not."""
+    """Whether it writes the file or not. Labels and parameters that were described before are not described again."""
     clf = OnlineClassifier(autosave=tmp_path, every=every).partial_fit(X[:30], Y[:30])
     calls = Counter[str]()
 
@@ -73,11 +73,43 @@ def test_a_call_makes_each_check_once(tmp_path: Path, monkeypatch: pytest.Monkey
         monkeypatch.setattr(module, name, call)
 
     counted(inputs, "check_batch")
-    counted(persistence, "check_finite")
-    counted(persistence, "describe")
-    clf.partial_fit(X[30:31], Y[30:31])
-    assert calls == {"check_batch": 1, "check_finite": 1, "describe": 1}
+    counted(storage, "check_finite")
+    counted(storage, "describe")
+    counted(classifier, "check_settings")
+    clf.partial_fit(X[30:31].tolist(), Y[30:31])
+    assert calls == {"check_batch": 1, "check_finite": 1} | ({"describe": 1} if every == 1 else {})
+    clf.unknown_rate = 0.2
+    clf.partial_fit(X[31:32].tolist(), Y[31:32])
+    assert calls == {"check_batch": 2, "check_finite": 2, "describe": 2 if every == 1 else 1, "check_settings": 1}
     clf.close()
+
+
+@pytest.mark.parametrize("every", [1, 1000])
+@pytest.mark.parametrize("name", DEFAULT_AND_CCP)
+def test_a_call_that_is_interrupted_at_its_end_changes_nothing(
+    name: str, every: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the file was replaced already, in a first call and in later ones."""
+    record, clf = Autosave.record, OnlineClassifier(name, autosave=tmp_path, every=every)
+
+    def interrupted(*given: Any) -> None:
+        record(*given)
+        raise KeyboardInterrupt
+
+    for start in (0, 30):
+        before = state_of(clf)
+        with monkeypatch.context() as patch:
+            patch.setattr(Autosave, "record", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                clf.partial_fit(X[start : start + 30], Y[start : start + 30])
+        assert state_of(clf) == before
+        if start:
+            assert bits(OnlineClassifier.load(tmp_path)) == bits(clf)
+        else:
+            assert not (tmp_path / FILE).exists()
+        clf.partial_fit(X[start : start + 30], Y[start : start + 30])
+    clf.close()
+    assert bits(OnlineClassifier.load(tmp_path)) == bits(learn(learn(OnlineClassifier(name), 0, 30), 30, 60))
 
 
 def test_a_process_that_ends_has_saved_everything(tmp_path: Path) -> None:
@@ -103,7 +135,7 @@ def test_all_is_saved_when_the_classifier_goes_away(name: str, tmp_path: Path) -
 
 
 def test_a_pause_is_saved_in_the_background(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onebyone.estimator.autosave.SECONDS", 0.1)
+    monkeypatch.setattr("onebyone.estimator.storage.SECONDS", 0.1)
     clf = learn(learn(OnlineClassifier(autosave=tmp_path), 0, 10), 10, 30)
     limit = time.monotonic() + 30
     while saved(tmp_path) < 30 and time.monotonic() < limit:
@@ -112,10 +144,10 @@ def test_a_pause_is_saved_in_the_background(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_calls_save_by_time_if_the_thread_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onebyone.estimator.autosave.Autosave._save_in_background", lambda autosave: None)
+    monkeypatch.setattr("onebyone.estimator.storage.Autosave._save_in_background", lambda autosave: None)
     clf = learn(learn(OnlineClassifier(autosave=tmp_path), 0, 10), 10, 20)
     assert saved(tmp_path) == 10
-    monkeypatch.setattr("onebyone.estimator.autosave.SECONDS", 0.0)
+    monkeypatch.setattr("onebyone.estimator.storage.SECONDS", 0.0)
     learn(clf, 20, 30)
     assert saved(tmp_path) == 30
 

@@ -13,7 +13,7 @@ from sklearn.base import clone
 
 from classifiers import learn, saved
 from onebyone import OnlineClassifier, UsageError
-from onebyone.estimator.autosave import FILE
+from onebyone.estimator.storage import FILE
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -265,7 +265,7 @@ def test_demo_compares_the_method_that_auto_chooses() -> None:
 
 
 @pytest.mark.slow
-def test_demo_writes_a_table_and_a_picture(onebyone: Call, tmp_path: Path) -> None:
+def test_demo_writes_a_table_and_a_picture(onebyone: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     code, first, err = onebyone("demo", "--out", "here")
     assert (code, err) == (0, "")
     assert max(map(len, first.splitlines())) <= 80
@@ -282,6 +282,11 @@ def test_demo_writes_a_table_and_a_picture(onebyone: Call, tmp_path: Path) -> No
     assert len(results) == 15
     before = [path.stat().st_mtime_ns for path in results]
     assert onebyone("demo", "--out", "here") == (0, first, "")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    code, without, err = onebyone("demo", "--out", "here")
+    assert (code, err) == (0, "")
+    assert without.splitlines()[:-1] == first.splitlines()[:-1]
+    assert without.endswith("pip install 'onebyone[research]'\n")
     assert [path.stat().st_mtime_ns for path in results] == before
 
 

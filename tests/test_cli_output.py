@@ -108,7 +108,7 @@ def test_content_of_the_json_documents(prepared: Call) -> None:
     assert (cell["method"], cell["n"], cell["std"]) == ("finetune", 1, 0)
     assert [winner["method"] for winner in document("tune")["winners"]] == ["finetune"]
     table = document("reproduce")["tables"][0]
-    assert {"method", "memory_per_class", "paper", "ours", "verdict"} == table["cells"][0].keys()
+    assert {"protocol", "method", "memory_per_class", "paper", "ours", "verdict"} == table["cells"][0].keys()
     assert document("report")["file"] == "found.md"
     assert document("demo")["methods"].keys() == demo.METHODS.keys()
     assert [entry["name"] for entry in document("methods")] == list(methods())

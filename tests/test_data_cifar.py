@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from onebyone.data import CropFlip, Dataset, cifar, load
-from onebyone.data.cifar import CIFAR10, CIFAR100, Archive, read
+from onebyone.data.cifar import CIFAR10, CIFAR100, Archive, read_archive
 from onebyone.errors import UsageError
 
 # Small versions of the official archives: the same files, with a few records in each.
@@ -115,14 +115,14 @@ def test_sizes_and_addresses() -> None:
 
 def test_binary_folder(archive: Archive, tmp_path: Path) -> None:
     folder = write_binary(archive, tmp_path / archive.binary_folder)
-    check(archive, read(archive, tmp_path))
-    check(archive, read(archive, folder))
+    check(archive, read_archive(archive, tmp_path))
+    check(archive, read_archive(archive, folder))
 
 
 def test_python_folder(archive: Archive, tmp_path: Path) -> None:
     folder = write_python(archive, tmp_path / archive.python_folder)
-    check(archive, read(archive, tmp_path))
-    check(archive, read(archive, folder))
+    check(archive, read_archive(archive, tmp_path))
+    check(archive, read_archive(archive, folder))
 
 
 @pytest.mark.parametrize("protocol", [2, 4, 5])
@@ -133,17 +133,17 @@ def test_pickles_of_python_3(tmp_path: Path, protocol: int) -> None:
         content = {b"data": np.asfortranarray(pixels), b"labels": labels[:, -1].tolist()}
         (folder / name.removesuffix(".bin")).write_bytes(pickle.dumps(content, protocol))
     if protocol < 5:
-        check(archive, read(archive, tmp_path))
+        check(archive, read_archive(archive, tmp_path))
     else:  # not written like any official file
         with pytest.raises(UsageError, match=r"asks for .*_frombuffer, which no official file does"):
-            read(archive, tmp_path)
+            read_archive(archive, tmp_path)
 
 
 def test_default_root_is_the_cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive = SMALL["cifar10"]
     write_binary(archive, tmp_path / archive.binary_folder)
     monkeypatch.setenv("ONEBYONE_CACHE", str(tmp_path))
-    check(archive, read(archive))
+    check(archive, read_archive(archive))
 
 
 @pytest.fixture
@@ -161,9 +161,9 @@ def packed(archive: Archive, tmp_path: Path) -> tuple[Archive, Path]:
 def test_download(packed: tuple[Archive, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     archive, path = packed
     monkeypatch.setenv("ONEBYONE_CACHE", str(tmp_path / "cache"))
-    check(archive, read(archive))
+    check(archive, read_archive(archive))
     path.unlink()
-    check(archive, read(archive))  # from the folder, without the address
+    check(archive, read_archive(archive))  # from the folder, without the address
 
 
 @pytest.mark.parametrize("exists", [False, True])
@@ -174,24 +174,24 @@ def test_a_wrong_root_is_refused_without_a_download(packed: tuple[Archive, Path]
         root.mkdir()
         (root / archive.train_files[0]).touch()
     with pytest.raises(UsageError, match=rf"wrong; expected the folder {archive.binary_folder} or .*it\.tar\.gz"):
-        read(archive, root)
+        read_archive(archive, root)
     assert [path.name for path in root.glob("*")] == ([archive.train_files[0]] if exists else [])
 
 
 def test_an_existing_archive_is_unpacked(packed: tuple[Archive, Path], tmp_path: Path) -> None:
     archive, path = packed
-    check(replace(archive, address="http://127.0.0.1:9/it.tar.gz"), read(archive, path.parent))
+    check(replace(archive, address="http://127.0.0.1:9/it.tar.gz"), read_archive(archive, path.parent))
     (tmp_path / "other").mkdir()
     path.rename(tmp_path / "other" / "it.tar.gz")
     with pytest.raises(UsageError, match=r"it\.tar\.gz has MD5 .*; expected 0: .* delete it and run again"):
-        read(replace(archive, md5="0"), tmp_path / "other")
+        read_archive(replace(archive, md5="0"), tmp_path / "other")
 
 
 def test_names_file_may_be_missing(archive: Archive, tmp_path: Path) -> None:
     (write_binary(archive, tmp_path / "b") / archive.names_file).unlink()
     (write_python(archive, tmp_path / "p") / archive.python_names_file).unlink()
     for folder in "bp":
-        classes = read(archive, tmp_path / folder).classes
+        classes = read_archive(archive, tmp_path / folder).classes
         assert classes == archive.classes
     assert classes[3] in ("cat", "3")
 
@@ -207,7 +207,7 @@ def test_wrong_size(archive: Archive, tmp_path: Path) -> None:
         path.write_bytes(content)
         message = f"{path.name} has {len(content):,} bytes; expected {len(whole):,}; {AGAIN}"
         with pytest.raises(UsageError, match=message):
-            read(archive, tmp_path)
+            read_archive(archive, tmp_path)
 
 
 def test_files_with_fewer_records_are_refused(tmp_path: Path) -> None:
@@ -222,20 +222,20 @@ def test_files_with_fewer_records_are_refused(tmp_path: Path) -> None:
 def test_missing_file(archive: Archive, tmp_path: Path) -> None:
     (write_binary(archive, tmp_path / archive.binary_folder) / archive.test_files[0]).unlink()
     with pytest.raises(UsageError, match=f"{archive.test_files[0]} is missing; {AGAIN}"):
-        read(archive, tmp_path)
+        read_archive(archive, tmp_path)
 
 
 def test_files_in_a_folder_of_another_name(archive: Archive, tmp_path: Path) -> None:
     folder = write_binary(archive, tmp_path / "mine")
-    check(archive, read(archive, folder))
+    check(archive, read_archive(archive, folder))
     path = folder / archive.test_files[0]
     path.write_bytes(b"short")
     with pytest.raises(UsageError, match=r"has 5 bytes; .*; replace it with the one of http") as caught:
-        read(archive, folder)
+        read_archive(archive, folder)
     assert "delete" not in str(caught.value)  # the folder is the user's own and may hold anything
     path.unlink()
     with pytest.raises(UsageError, match=r"is not in .*mine; expected the folder"):  # some files are not the data set
-        read(archive, folder)
+        read_archive(archive, folder)
 
 
 def test_impossible_labels(archive: Archive, tmp_path: Path) -> None:
@@ -243,7 +243,7 @@ def test_impossible_labels(archive: Archive, tmp_path: Path) -> None:
     path.write_bytes(b"\xff" * path.stat().st_size)
     highest = len(archive.classes) - 1
     with pytest.raises(UsageError, match=f"labels from 255 to 255; expected 0 to {highest}: .*damaged; {AGAIN}"):
-        read(archive, tmp_path)
+        read_archive(archive, tmp_path)
 
 
 def test_wrong_number_of_names(archive: Archive, tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_wrong_number_of_names(archive: Archive, tmp_path: Path) -> None:
     (folder / archive.names_file).write_text("one\ntwo\n")
     message = f"{archive.names_file} has 2 class names; expected {len(archive.classes)}; {AGAIN}"
     with pytest.raises(UsageError, match=message):
-        read(archive, tmp_path)
+        read_archive(archive, tmp_path)
 
 
 class Attack:
@@ -268,10 +268,10 @@ def test_a_pickle_that_would_run_something_is_refused(
     folder = write_python(archive, tmp_path / archive.python_folder)
     (folder / "data_batch_2").write_bytes(pickle.dumps(Attack(), protocol))
     with pytest.raises(UsageError, match=f"data_batch_2 cannot be read .it asks for .*no official file.*{AGAIN}"):
-        read(archive, tmp_path)
+        read_archive(archive, tmp_path)
     (folder / "data_batch_2").write_bytes(b"cposix\nsystem\n(S'touch attacked'\ntR.")
     with pytest.raises(UsageError, match=r"it asks for posix\.system"):
-        read(archive, tmp_path)
+        read_archive(archive, tmp_path)
     assert not (tmp_path / "attacked").exists()
 
 
@@ -300,7 +300,7 @@ def test_damaged_pickle(tmp_path: Path, content: bytes, message: str) -> None:
     folder = write_python(archive, tmp_path / archive.python_folder)
     (folder / "data_batch_3").write_bytes(content)
     with pytest.raises(UsageError, match=message):
-        read(archive, tmp_path)
+        read_archive(archive, tmp_path)
 
 
 def test_damaged_names_pickle(tmp_path: Path) -> None:
@@ -308,7 +308,7 @@ def test_damaged_names_pickle(tmp_path: Path) -> None:
     folder = write_python(archive, tmp_path / archive.python_folder)
     (folder / "meta").write_bytes(python2_pickle({b"fine_label_names": [b"apple", 7]}))
     with pytest.raises(UsageError, match="meta has 1 class names; expected 100"):
-        read(archive, tmp_path)
+        read_archive(archive, tmp_path)
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100"])
@@ -322,7 +322,7 @@ def test_quick_sets_are_the_first_images(name: str, monkeypatch: pytest.MonkeyPa
         x = torch.zeros(len(y), 3, 32, 32, dtype=torch.uint8)
         return Dataset(archive.name, x, y, x, y, archive.classes, CropFlip(padding=4, flip=True))
 
-    monkeypatch.setattr(cifar, "read", fake)
+    monkeypatch.setattr(cifar, "read_archive", fake)
     small = load(f"{name}-quick", "there")
     assert asked == [Path("there")]
     assert small.train_y.bincount().tolist() == [20] * 10

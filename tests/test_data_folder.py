@@ -1,5 +1,4 @@
 import os
-import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -220,9 +219,3 @@ def test_sixteen_bit_images_are_read(tmp_path: Path) -> None:
     for number in range(2):
         Image.fromarray(np.full((4, 4), 40 * 257, np.uint16)).save(tmp_path / "a" / f"{number}.png")
     assert from_folder(tmp_path).train_x.unique().tolist() == [40]
-
-
-def test_without_pillow(images_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(UsageError, match=r"needs Pillow, which is not installed; run `pip install 'onebyone\[cli"):
-        load("folder", images_folder)

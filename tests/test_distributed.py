@@ -4,8 +4,11 @@ import multiprocessing
 import pickle
 import shutil
 import signal
+import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,10 @@ from torch import Tensor
 
 from onebyone import Dataset, OnlineClassifier, UsageError, distributed
 from onebyone.data import SkippedFilesWarning
-from onebyone.distributed import fit
-from onebyone.distributed.fitting import grouped
-from onebyone.distributed.shards import Images, Pair, Stream, as_shards
+from onebyone.distributed import Batches, Images, Pair, as_shards, fit, grouped
 from onebyone.estimator.folders import learn_folder
-from onebyone.runs.executors import Assignment, Executor, LocalExecutor, Lost, Status
-from onebyone.runs.executors.interface import Worker, attempt, remote_device
+from onebyone.executors import Executor, LocalExecutor, Lost, Status, Worker
+from onebyone.executors.executor import attempt, remote_device
 from onebyone.runs.run import Interrupted
 
 Shards = list[tuple[Tensor, list[int]]]
@@ -33,26 +34,41 @@ Shards = list[tuple[Tensor, list[int]]]
 class Here(Executor):
     """Does the groups in this process, in an order of its own; the first ``lost`` of them once in vain."""
 
-    shares_paths = True
-
     def __init__(self, order: int = 0, lost: int = 0) -> None:
-        self.order, self.lost, self.done = order, lost, list[str]()
+        self.random, self.lost, self.done = np.random.default_rng(order), lost, list[str]()
+        self.waiting = list[tuple[Any, Any]]()
+        self.width, self.room = 1, 1000
 
     def device(self, name: str) -> str:
         return remote_device(name, gpus=False)
 
-    def execute(self, assignment: Assignment) -> None:
-        names = list(assignment.items)
-        np.random.default_rng(self.order).shuffle(names)
-        for name in names:
-            worker = Worker(assignment.progressed, assignment.stopped)
-            outcome = attempt(lambda n=name, w=worker: assignment.work.start(n, assignment.items[n], w))  # type: ignore[misc]
+    @contextmanager
+    def pool(self, function: Any, *given: Any) -> Iterator[Any]:
+        self.function = function
+        yield self
+
+    def submit(self, batches: Any) -> list[Any]:
+        found = [(Future[Any](), items) for items in batches]
+        self.waiting += found
+        return [future for future, _ in found]
+
+    def statuses(self, stopped: bool) -> Iterator[tuple[str, Status]]:
+        """Does one of the groups that wait."""
+        event = threading.Event()
+        if stopped:
+            event.set()
+        reports = list[tuple[str, Status]]()
+        if self.waiting:
+            future, items = self.waiting.pop(int(self.random.integers(len(self.waiting))))
+            ((name, item),) = items.items()
+            worker = Worker(lambda *report: reports.append(report), event)
+            outcome = attempt(partial(self.function, name, item, worker), event)
             if self.lost > 0:
                 self.lost, outcome = self.lost - 1, Lost("its node was removed")
             else:
                 self.done.append(name)
-            if outcome is not None:
-                assignment.ended(name, outcome)
+            future.set_result({name: outcome})
+        yield from reports
 
 
 def shards_of(digits: Dataset, count: int) -> Shards:
@@ -105,14 +121,16 @@ def test_worker_processes_one_of_which_is_killed(digits: Dataset, single: Online
     class Killer(LocalExecutor):
         killed = 0
 
-        def execute(self, assignment: Assignment) -> None:
+        def map(self, function: Any, items: Any, **given: Any) -> Any:
+            told = given.pop("progressed")
+
             def progressed(name: str, status: Status) -> None:
                 if not self.killed:
                     self.killed += 1
                     multiprocessing.active_children()[0].kill()
-                assignment.progressed(name, status)
+                told(name, status)
 
-            super().execute(replace(assignment, progressed=progressed))
+            return super().map(function, items, progressed=progressed, **given)
 
     shards = [[(x[:50], y[:50]), (x[50:], y[50:])] for x, y in shards_of(digits, 6)]
     killer = Killer()
@@ -152,9 +170,8 @@ def photos(digits: Dataset, tmp_path: Path) -> Path:
 
 def test_a_folder_of_images(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In small shards: the classifier that one process has after ``learn_folder``, also if it continues."""
-    monkeypatch.setattr("onebyone.distributed.shards.FILES", 4)
-    monkeypatch.setattr("onebyone.distributed.fitting.FILES", 4)
-    monkeypatch.setattr("onebyone.distributed.fitting.ROUND", 12)
+    monkeypatch.setattr("onebyone.distributed.FILES", 4)
+    monkeypatch.setattr("onebyone.distributed.ROUND", 12)
     whole = OnlineClassifier(batch_size=64)
     wanted = learn_folder(photos, tmp_path / "whole", whole)
     assert wanted.files == 30
@@ -229,7 +246,7 @@ def test_a_part_of_a_tensor_is_sent_without_the_rest(digits: Dataset) -> None:
     sent = pickle.dumps(part)
     assert len(sent) < 3 * part.X.nbytes < digits.train_x.nbytes
     assert torch.equal(pickle.loads(sent).X, part.X)
-    assert len(pickle.dumps(Stream([(part.X, part.y)]))) < digits.train_x.nbytes / 2
+    assert len(pickle.dumps(Batches([(part.X, part.y)]))) < digits.train_x.nbytes / 2
 
 
 def endless() -> Iterator[tuple[Any, Any]]:
@@ -303,9 +320,11 @@ def test_ctrl_c_changes_nothing() -> None:
     clf = OnlineClassifier().partial_fit(*next(endless()))
 
     class Stop(Here):
-        def execute(self, assignment: Assignment) -> None:
-            signal.raise_signal(signal.SIGINT)  # as a terminal does
-            super().execute(assignment)
+        def statuses(self, stopped: bool) -> Iterator[tuple[str, Status]]:
+            if not stopped:
+                signal.raise_signal(signal.SIGINT)  # as a terminal does
+                return iter(())
+            return super().statuses(stopped)
 
     with pytest.raises(Interrupted, match="nothing was learnt"):
         fit(clf, [endless], executor=Stop())

@@ -5,9 +5,11 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from threading import Event
+from typing import Any
 
 import pytest
 import torch
@@ -16,14 +18,12 @@ from PIL import Image
 from made_up import result
 from onebyone import Dataset
 from onebyone.cli import reproduce as reproduce_module
-from onebyone.cli import runs as runs_module
-from onebyone.cli import tune as tune_module
+from onebyone.cli import sweep as sweep_module
 from onebyone.cli.app import COMMANDS
 from onebyone.data import CropFlip
 from onebyone.data.registry import DATASETS
+from onebyone.executors import Executor, Worker
 from onebyone.methods.registry import METHODS
-from onebyone.runs.executors import Executor, Worker
-from onebyone.runs.executors.interface import Assignment
 from onebyone.runs.run import finish
 from photo_folders import write_images
 from tiers import mostly_slow
@@ -79,26 +79,23 @@ def tiny(name: str, classes: int) -> Callable[..., Dataset]:
 class Inline(Executor):
     """Runs in this process, or only makes results up for them, once they have been planned and their code imported."""
 
-    shares_paths = True
-
     def __init__(self, learn: bool) -> None:
         self.learn = learn
 
     def device(self, name: str) -> str:
         return "cpu"
 
-    def execute(self, assignment: Assignment) -> None:
-        for name, config in assignment.items.items():
+    def map(self, function: Any, items: Mapping[str, Any], **given: Any) -> Generator[tuple[str, Any]]:
+        for name, item in items.items():
             if self.learn:
-                outcome = finish(assignment.work.start(name, config, Worker(assignment.progressed, assignment.stopped)))
+                yield name, finish(function(name, item, Worker(given["progressed"], Event())))
             else:
-                outcome = result(config, 0.5)
-                folder = assignment.work.folder(name)
-                assert folder is not None
+                outcome = result(item[0], 0.5)
+                folder = function.out / name
                 folder.mkdir(parents=True, exist_ok=True)
                 (folder / "result.json").write_text(outcome.to_json())
                 (folder / "curve.csv").write_text("task,samples,accuracy\n1,10,0.5\n")
-            assignment.ended(name, outcome)
+                yield name, outcome
 
 
 @pytest.fixture
@@ -114,7 +111,7 @@ def reader(tmp_path: Path, onebyone: Call, monkeypatch: pytest.MonkeyPatch) -> C
     methods = METHODS.entries.copy()
 
     def type_all(page: str, chosen: list[str], learn: bool = False) -> None:
-        for module in (reproduce_module, runs_module, tune_module):
+        for module in (reproduce_module, sweep_module):
             monkeypatch.setattr(module, "executor_named", lambda name, address=None: Inline(learn))
         for name, text in YAML.findall(PAGES[page]):
             (tmp_path / name).write_text(text)

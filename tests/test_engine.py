@@ -57,7 +57,7 @@ def test_what_cannot_be_captured_runs_eagerly_with_one_warning(
 
     x = digits.train_x.as_subclass(OnGPU)
     with pytest.warns(UserWarning, match="the step of Looks cannot be captured .*_local_scalar_dense.*slower") as found:
-        engine = captured.create(Looks(ER_OPTIONS, digits.spec), x, digits.train_y, batch_size=10)
+        engine = captured.engine_for(Looks(ER_OPTIONS, digits.spec), x, digits.train_y, batch_size=10)
     assert type(engine) is Eager
     assert len(found) == 1
 
@@ -65,7 +65,7 @@ def test_what_cannot_be_captured_runs_eagerly_with_one_warning(
 def test_on_a_cpu_steps_are_eager_without_a_warning(digits: Dataset) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        engine = captured.create(Looks(ER_OPTIONS, digits.spec), digits.train_x, digits.train_y, batch_size=10)
+        engine = captured.engine_for(Looks(ER_OPTIONS, digits.spec), digits.train_x, digits.train_y, batch_size=10)
     assert type(engine) is Eager
 
 

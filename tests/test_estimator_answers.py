@@ -16,8 +16,9 @@ from sklearn.metrics import roc_auc_score
 
 from classifiers import learner_of, state_of, vectors
 from onebyone import Dataset, OnlineClassifier, UsageError
-from onebyone.estimator.record import SIZE, Record, fitted_temperature
+from onebyone.estimator.kept import SIZE, Record
 from onebyone.estimator.report import wilson
+from onebyone.methods.temperature import fitted_temperature, probabilities
 from summing import registered
 
 X, Y = vectors(300)
@@ -50,13 +51,19 @@ def test_answers_agree(network: OnlineClassifier, digits: Dataset, prior: Any) -
 
 
 def test_a_prior_multiplies_the_odds(network: OnlineClassifier, digits: Dataset) -> None:
+    """Those at the temperature that was fitted, of which probabilities are the middle."""
     x = digits.test_x[:100]
-    equal = network.set_params(prior="uniform").predict_proba(x)
+    equal = network.set_params(prior="uniform").decision_function(x)
+    temperature = network._predictor().temperature
     network.set_params(prior={0: 0.5, 1: 0.25})
-    given = network.predict_proba(x)
+    given, found = network.decision_function(x), network.predict_proba(x)
     network.set_params(prior="uniform")
     shares = np.array([0.5, 0.25] + [0.25 / 8] * 8)  # the others share what is left
-    np.testing.assert_allclose(given, equal * shares / (equal * shares).sum(1, keepdims=True), rtol=1e-4, atol=1e-9)
+    odds = np.exp(equal / temperature) * shares
+    wanted = odds / odds.sum(1, keepdims=True)
+    at_temperature = torch.tensor(given / temperature).softmax(1).numpy()
+    np.testing.assert_allclose(at_temperature, wanted, rtol=1e-3, atol=1e-6)
+    np.testing.assert_allclose(found, probabilities(torch.tensor(given).double() / temperature), atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -99,13 +106,14 @@ def test_the_temperature_of_calibrated_scores_is_found(temperature: float, seed:
     """Labels drawn with the probabilities that scores / temperature have."""
     generator = torch.Generator().manual_seed(seed)
     scores = 3 * torch.randn(4000, 5, generator=generator)
-    y = torch.multinomial(scores.softmax(1), 1, generator=generator)[:, 0]
-    assert fitted_temperature(scores * temperature, y) == pytest.approx(temperature, rel=0.15)
+    y = torch.multinomial(probabilities(scores), 1, generator=generator)[:, 0]
+    found = fitted_temperature(1.0, (scores * temperature).double(), y, doubt=0.5)
+    assert found == pytest.approx(temperature, rel=0.15)
 
 
 def test_the_temperature_is_one_until_there_is_evidence(digits: Dataset) -> None:
     clf = OnlineClassifier("er", memory=300).partial_fit(digits.train_x[:20], digits.train_y[:20].tolist())
-    expected = torch.tensor(clf.decision_function(digits.test_x)).double().softmax(1).numpy()
+    expected = probabilities(torch.tensor(clf.decision_function(digits.test_x)).double()).numpy()
     np.testing.assert_allclose(clf.predict_proba(digits.test_x), expected, rtol=1e-5, atol=1e-30)
     assert not (clf.predict(255 - digits.test_x, unknown=-1) == -1).any()
 
@@ -118,7 +126,7 @@ def test_before_there_is_evidence_the_learner_knows_a_temperature(
     clf = OnlineClassifier(method, memory=300).partial_fit(digits.train_x[:10], digits.train_y[:10].tolist())
     learner: Any = learner_of(clf)
     scores = torch.tensor(clf.decision_function(digits.test_x)).double()
-    expected = learner.probabilities(scores / (temperature or learner.statistics.temperature())).numpy()
+    expected = probabilities(scores / (temperature or learner.statistics.temperature())).numpy()
     np.testing.assert_allclose(clf.predict_proba(digits.test_x), expected, rtol=1e-4, atol=1e-30)
 
 
@@ -196,7 +204,11 @@ def test_the_report(network: OnlineClassifier, tmp_path: Path) -> None:
     assert np.mean([each.accuracy for each in report.classes]) == pytest.approx(report.accuracy)
     assert sum(each.samples for each in report.confusions) <= report.samples - right + 1e-6
     assert [each.label for each in report.classes] == sorted(each.label for each in report.classes)
-    for line in (f"{100 * report.accuracy:.1f} %", f"{report.samples} samples, predicted before learnt", "one by one"):
+    for line in (
+        f"{100 * report.accuracy:.1f} %",
+        f"{report.samples} samples, predicted before learnt",
+        "one at a time",
+    ):
         assert line in str(report)
     assert json.loads(json.dumps(report.to_dict()))["accuracy"] == report.accuracy
     report.plot(tmp_path / "report.png")

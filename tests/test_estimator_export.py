@@ -13,8 +13,8 @@ import torch
 
 from classifiers import vectors
 from onebyone import Dataset, OnlineClassifier, UsageError
-from onebyone.estimator.export import REGISTRATION
 from onebyone.estimator.labels import from_json
+from onebyone.estimator.predictor import REGISTRATION
 from tiers import mostly_slow
 
 

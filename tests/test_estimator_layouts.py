@@ -11,8 +11,7 @@ from torch import Tensor
 
 from classifiers import DEFAULT_AND_CCP, state_of, vectors
 from onebyone import Dataset, OnlineClassifier, UsageError
-from onebyone.estimator.inputs import as_tensor
-from onebyone.estimator.samples import Layout
+from onebyone.estimator.inputs import Layout, as_tensor
 from onebyone.methods import ReplayLearner
 
 

@@ -1,10 +1,15 @@
 """The interface of executors, with one that runs everything in this process, and what needs no cluster."""
 
+import multiprocessing
 import os
+import pickle
 import signal
 import sys
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -12,10 +17,9 @@ from typing import Any
 import pytest
 
 from onebyone import Dataset, UsageError
-from onebyone.engine.pack import Steps, pack
+from onebyone.engine.pack import Steps
 from onebyone.evaluation import Result
-from onebyone.runs.executors import (
-    Assignment,
+from onebyone.executors import (
     Executor,
     Failed,
     LocalExecutor,
@@ -23,21 +27,23 @@ from onebyone.runs.executors import (
     RayExecutor,
     SlurmExecutor,
     Status,
+    Worker,
     executor_named,
 )
-from onebyone.runs.executors.interface import Worker, attempt, remote_device
-from onebyone.runs.executors.ray_node import MARK, Mailbox, read_files, sees, write_files
+from onebyone.executors.executor import attempt, remote_device
 from onebyone.runs.grid import expand
-from onebyone.runs.job import Arrays, Setup
+from onebyone.runs.listener import Listener
 from onebyone.runs.run import Interrupted
-from onebyone.runs.sweep import SweepListener, sweep
+from onebyone.runs.sweep import as_arrays, from_arrays, read_files, sweep, write_files
 from run_folders import FILES, names, numbers
 
 CONFIGS = expand({"method": ["finetune", "er"], "seed": [0, 1], "batch_size": 100})
 
 
 class Backwards(Executor):
-    """Does the last item first, on data that are sent, and pretends to be two machines."""
+    """Does the last item first, in this process but on data that are sent, and pretends to be two machines."""
+
+    shares_disk = False
 
     def __init__(self, stop_after: int = 100) -> None:
         self.entered, self.stop_after = 0, stop_after
@@ -49,21 +55,22 @@ class Backwards(Executor):
     def device(self, name: str) -> str:
         return remote_device(name, gpus=False)
 
-    def execute(self, assignment: Assignment) -> None:
-        work = assignment.work.with_data(assignment.kept)
+    def map(self, function: Any, items: Mapping[str, Any], **given: Any) -> Generator[tuple[str, Any]]:
+        there = pickle.loads(pickle.dumps(function))
+        assert there.data
 
         def progressed(name: str, status: Status) -> None:
-            assignment.progressed(name, replace(status, node=f"node{hash(name) % 2}"))
+            given["progressed"](name, replace(status, node=f"node{hash(name) % 2}"))
 
-        for count, (name, item) in enumerate(reversed(assignment.items.items())):
+        for count, (name, item) in enumerate(reversed(items.items())):
             if count == self.stop_after:
-                assignment.stopping()
+                given["stopping"]()
                 return
-            worker = Worker(progressed, assignment.stopped)
-            assignment.ended(name, attempt(lambda n=name, i=item, w=worker: work.start(n, i, w)))  # type: ignore[misc]
+            worker = Worker(progressed, threading.Event())
+            yield name, attempt(partial(there, name, item, worker), worker.stopped)
 
 
-class Watch(SweepListener):
+class Watch(Listener):
     def __init__(self) -> None:
         self.nodes: dict[str, str] = {}
         self.order: list[str] = []
@@ -128,7 +135,7 @@ def test_an_executor_whose_package_is_missing(
     monkeypatch.setitem(sys.modules, {"ray": "ray", "slurm": "submitit"}[name], None)
     Path("grid.yaml").write_text("method: er\n")
     for words in (["sweep", "grid.yaml"], ["tune", "--dataset", "digits"], ["reproduce", "table1", "--quick"]):
-        assert f"pip install 'onebyone[{name}]'" in refuse(*words, "--executor", name)
+        assert "pip install 'onebyone[cluster]'" in refuse(*words, "--executor", name)
     assert "unknown executor 'cloud'" in refuse("sweep", "grid.yaml", "--executor", "cloud")
     assert "--executor" in refuse("reproduce", "table1", "--from", ".", "--executor", name)
 
@@ -142,82 +149,42 @@ def test_devices_of_other_machines() -> None:
     assert SlurmExecutor().device("auto") == "cpu"
 
 
-def test_data_that_are_sent_are_the_same(digits: Dataset, tmp_path: Path) -> None:
-    for array in (arrays := Arrays.of(digits)).tensors:
+def test_data_that_are_sent_are_the_same(digits: Dataset) -> None:
+    name, arrays, *others = as_arrays(digits)
+    for array in arrays:
         array.flags.writeable = False  # as in the memory that processes share
-    assert arrays.dataset() == digits
-    setup = Setup(tmp_path, tmp_path / "nothing", "cpu", None).with_data({("digits", False): digits})
-    assert setup.load("digits", False) == digits
+    assert from_arrays(name, arrays, *others) == digits
 
 
 def test_files_are_sent_and_written(tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
     sent = {"config.yaml": b"a", "checkpoint.safetensors": b"b"}
     write_files(here, sent)
-    (here / ".lock").touch()
+    (here / ".claim-1").touch()
     assert read_files(here) == sent
     write_files(there, read_files(here))
-    write_files(there, {"config.yaml": b"a", "result.json": b"c"}, complete=True)
+    write_files(there, {"config.yaml": b"a", "result.json": b"c"})
     assert read_files(there) == {"config.yaml": b"a", "result.json": b"c"}
-    assert not sees(tmp_path, "mine")
-    (tmp_path / MARK).write_text("other")
-    assert not sees(tmp_path, "mine")
-    (tmp_path / MARK).write_text("mine")
-    assert sees(tmp_path, "mine")
-
-
-def test_a_mailbox_hands_out_every_item_once() -> None:
-    mailbox = Mailbox()
-    mailbox.give([("a", 1, None), ("b", 2, None), ("c", 3, None)])
-    taken = mailbox.take("pack 0", 2) + mailbox.take("pack 1", 2)
-    assert [name for name, *_ in taken] == ["a", "b", "c"]
-    assert mailbox.take("pack 0", 2) == []
-    told = [("taken", "a", "pack 0"), ("taken", "b", "pack 0"), ("taken", "c", "pack 1")]
-    assert mailbox.collect(stop=True) == told
-    assert mailbox.collect(stop=True) == []
-    assert mailbox.send([("status", "a", None)])
-
-
-def test_a_pack_asks_for_more_when_there_is_room() -> None:
-    def count(steps: int) -> Steps[int]:
-        for _ in range(steps):
-            yield
-        return steps
-
-    left: list[int] = [30, 5, 5, 5, 5]
-    asked: list[int] = []
-    done: dict[str, int] = {}
-
-    def more(room: int) -> dict[str, Callable[[], Steps[int]]] | None:
-        asked.append(room)
-        taken = [left.pop(0) for _ in range(min(room, len(left)))]
-        if not taken:
-            return None
-        return {f"{len(left)} {n}": lambda steps=steps: count(steps) for n, steps in enumerate(taken)}  # type: ignore[misc]
-
-    def failed(name: str, error: Exception) -> None:
-        raise error
-
-    pack({}, 2, done=done.__setitem__, failed=failed, more=more)
-    assert sorted(done.values()) == [5, 5, 5, 5, 30]
-    assert asked == [2, 1, 1, 1, 1]
 
 
 def test_an_item_that_is_stopped_has_no_outcome() -> None:
     def start() -> Any:
         raise Interrupted("enough")
 
-    assert attempt(start) is None
+    assert attempt(start, threading.Event()) is None
 
 
 @dataclass(frozen=True)
 class KilledHalfway:
-    """Work whose item number ``killed`` ends its process when half of the outcome is sent."""
+    """Item number ``killed`` ends its process when half of the outcome is sent, each time or only once."""
 
     killed: int
+    once: Path | None = None
 
-    def start(self, name: str, item: int, worker: Worker) -> Steps[bytes]:
-        if item == self.killed:
+    def __call__(self, name: str, item: int, worker: Worker) -> Steps[bytes]:
+        if item == self.killed and not (self.once is not None and self.once.exists()):
+            if self.once is not None:
+                self.once.touch()
             Connection._send = self.half  # type: ignore[attr-defined]
         yield
         return bytes([item]) * 1_000_000
@@ -228,24 +195,55 @@ class KilledHalfway:
         if len(content) > 1000:  # the head of the message was sent before
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def folder(self, name: str) -> Path | None:
-        return None
-
-    def moved(self, out: Path) -> "KilledHalfway":
-        return self
-
-    def with_data(self, kept: Any) -> "KilledHalfway":
-        return self
-
 
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="it counts on SIGKILL and on file descriptors")
-@pytest.mark.parametrize("killed", [0, 3])
-def test_a_worker_killed_while_it_sends_its_outcome_is_lost(killed: int) -> None:
-    """The executor does not wait for the other half, and does the other items."""
-    outcomes: dict[str, Any] = {}
+def test_a_worker_killed_while_it_sends_its_outcome_is_lost(tmp_path: Path) -> None:
+    """The executor does not wait for the other half, and does the other items; the lost one is done by up to three."""
     items = {f"item {number}": number for number in range(4)}
-    asked = Assignment(KilledHalfway(killed), items, lambda name, status: None, outcomes.__setitem__, jobs=1)
-    LocalExecutor().execute(asked)
-    assert isinstance(outcomes.pop(f"item {killed}"), Lost)
-    assert outcomes == {name: bytes([item]) * 1_000_000 for name, item in items.items() if item != killed}
+    wanted = {name: bytes([item]) * 1_000_000 for name, item in items.items()}
+    assert dict(LocalExecutor().map(KilledHalfway(3, tmp_path / "once"), items, jobs=2)) == wanted
+    outcomes = dict(LocalExecutor().map(KilledHalfway(0), items, jobs=2))
+    assert isinstance(outcomes["item 0"], Lost)
+    assert outcomes == wanted | {"item 0": outcomes["item 0"]}
+
+
+class Sixty:
+    """Takes sixty steps, or none if nobody works on it now."""
+
+    def __call__(self, name: str, item: int, worker: Worker) -> Steps[int]:
+        for step in range(60):
+            worker.progressed(name, Status(60, step + 1))
+            if worker.stopped.is_set():
+                raise Interrupted("stopped")
+            time.sleep(0.05)
+            yield
+        return item
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_a_map_early_and_a_second_one_at_once() -> None:
+    told: list[str] = []
+    others = set(multiprocessing.active_children())  # joblib keeps the workers of an earlier test
+
+    def interrupt(name: str, status: Status) -> None:
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    items = {str(number): number for number in range(10)}
+    asked = LocalExecutor().map(Sixty(), items, jobs=2, progressed=interrupt, stopping=lambda: told.append("stopping"))
+    with pytest.raises(KeyboardInterrupt):
+        dict(asked)
+    assert told == []  # both came before it looked
+    begin = True
+
+    def once(name: str, status: Status) -> None:
+        nonlocal begin
+        if begin:
+            begin = False
+            signal.raise_signal(signal.SIGINT)
+
+    stopping = LocalExecutor().map(Sixty(), items, jobs=2, progressed=once, stopping=lambda: told.append("stopping"))
+    assert dict(stopping) == {}
+    assert told == ["stopping"]
+    assert set(multiprocessing.active_children()) <= others

@@ -1,29 +1,29 @@
-"""Figures, as SVG and as PNG, from made-up records."""
+"""The figures, from made-up records."""
 
-from itertools import pairwise
+import re
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
-from PIL import Image
+from matplotlib.figure import Figure
 
-from made_up import made_study
+from made_up import made_study, results
 from onebyone.paper.figures import (
     FIRST,
     KINDS,
     OWN_STYLES,
     STYLES,
-    Heat,
-    Line,
-    Panel,
-    against_bytes,
+    Scenario,
     bright,
-    scenarios,
+    figures,
+    save,
+    title,
 )
-from onebyone.paper.pictures import save
-from onebyone.paper.printed import PARTS, TITLES, methods_of
-from onebyone.paper.study import Study
-from onebyone.paper.svg import MARKS, standalone, svg
+from onebyone.paper.printed import PARTS, TITLES, methods_of, quick
+from onebyone.paper.records import Records, from_results
+from onebyone.paper.report import Study
 
 
 @pytest.fixture(scope="module")
@@ -31,77 +31,102 @@ def study() -> Study:
     return made_study()
 
 
-def test_a_figure_has_four_methods_in_colour(study: Study) -> None:
-    (row,) = (row for row in scenarios(PARTS, "cifar10", "separate") if row[0].memory_per_class == 20)
-    for scenario, first in zip(
-        row, (["ccp", "supbyol", "er", "iid"], ["ccp", "er-ace", "er-aml", "supbyol"]), strict=True
-    ):
-        drawn = ElementTree.fromstring(standalone(KINDS["anytime"](study.records, scenario), "A title"))
-        groups = [group for group in drawn.iter() if group.get("data-method")]
-        assert {group.get("data-method") for group in groups} == set(methods_of(scenario.classes_per_task))
-        on = [group for group in groups if "data-on" in group.attrib]
-        assert {group.get("data-method") for group in on} == set(first)
-        assert on == groups[-4:]  # on top
-        for group in groups:
-            assert [element.text for element in group.iter() if element.tag.endswith("text")] == [
-                TITLES[str(group.get("data-method"))]
-            ]
-    assert bright(["means", "er", "ccp"]) == ["means", "ccp", "er"]  # the method of a user comes first
-    assert set(FIRST) <= set(STYLES)
+def drawn(kind: str, records: Records, classes_per_task: int = 1) -> Any:
+    axes = Figure().add_subplot()
+    KINDS[kind](axes, records, Scenario("separate", PARTS[classes_per_task - 1], classes_per_task, 20))
+    return axes
 
 
-def test_names_at_the_ends_of_lines_do_not_overlap() -> None:
-    same = tuple(Line(name, "curve", (1.0, 2.0), (50.0, 0.2), (1.0, 1.0)) for name in STYLES)
-    drawn = ElementTree.fromstring(standalone(Panel("", "x", "y", same), "A title"))
-    groups = [group for group in drawn.iter() if group.get("data-method")]
-    names = [element for group in groups for element in group.iter() if element.tag.endswith("text")]
-    heights = sorted(float(name.attrib["y"]) for name in names)
-    assert len(heights) == len(STYLES)
-    assert min(high - low for low, high in pairwise(heights)) > 11.5  # the size of the font
-    assert heights[-1] < 300
-
-
-def test_the_paper_is_hollow_in_a_figure(study: Study) -> None:
-    (row,) = (row for row in scenarios(PARTS, "cifar10", "separate") if row[0].memory_per_class == 20)
-    drawn = svg(KINDS["tradeoff"](study.records, row[0]))
-    assert drawn.count('class="hollow"') == 7  # all but iid
-    assert "CCP 25.3, paper 34.3" in drawn
+def test_there_is_a_panel_for_every_protocol_with_runs(study: Study) -> None:
+    found = {name: panels for _, name, panels in figures(study.records, PARTS, ("printed", "separate", "joint"), True)}
+    assert found.keys() == {
+        f"{kind}-{where}" for kind in KINDS for where in ("cifar10-1", "cifar10-2", "cifar100-1", "cifar100-5")
+    }
+    panels = found["anytime-cifar10-1"]
+    assert [panel.protocol for panel in panels] == ["separate", "joint"]  # none of printed
+    assert {panel.memory_per_class for panel in panels} == {100}
+    tables = {name: {panel.part.in_print for panel in panels} for name, panels in found.items()}
+    assert (tables["tradeoff-cifar10-1"], tables["tradeoff-cifar10-2"]) == ({"table1"}, {"table2"})
+    assert title("anytime", panels) == "Split CIFAR-10, one class per task, M = 100"
+    others = {name for _, name, _ in figures(study.records, PARTS[:1], ("separate",), False)}
+    assert others == {f"{kind}-cifar10-1-M{m}" for kind in ("anytime", "tradeoff") for m in (5, 20, 50)}
+    assert not list(figures(Records(), PARTS, ("separate",), True))
+    small = quick(PARTS[:1])[0]
+    assert title("anytime", [Scenario("separate", small, 1, 20)]).endswith("M = 20 (quick: few images)")
 
 
 def test_a_curve_is_the_mean_with_its_standard_deviation(study: Study) -> None:
-    (row,) = (row for row in scenarios(PARTS, "cifar10", "separate") if row[0].memory_per_class == 20)
-    panel = KINDS["anytime"](study.records, row[1])
-    assert isinstance(panel, Panel)
-    line = next(line for line in panel.lines if line.method == "er")
-    assert line.x == (2, 4, 6, 8, 10)
-    assert line.y[-1] == pytest.approx(40.3)
-    assert line.std[-1] == pytest.approx(0.1)
-    memory = against_bytes(study.records, [row[0] for row in scenarios(PARTS, "cifar10", "separate")])
-    kinds = {line.method: (line.kind, len(line.x)) for line in memory.lines}
-    assert kinds["iid"][0] == kinds["finetune"][0] == "level"
-    assert kinds["ccp"] == ("points", 4)
-    heat = KINDS["classes"](study.records, row[0])
-    assert isinstance(heat, Heat)
-    assert heat.columns[0] == "airplane"
-    assert len(heat.values) == len(heat.rows) == 8
+    axes = drawn("anytime", study.records, 2)
+    lines = {str(line.get_label()): line for line in axes.get_lines()}
+    assert lines.keys() == methods_of(2).keys()
+    x, y = lines["er"].get_data()
+    assert list(x) == [2, 4, 6, 8, 10]
+    assert y[-1] == pytest.approx(40.3, abs=0.01)
+    assert len(axes.collections) == 4  # bands
+    heights = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert max(heights) <= 100.2
+
+
+def test_four_methods_have_thick_lines() -> None:
+    assert bright(["means", "er", "ccp"]) == ["means", "ccp", "er"]  # the method of a user comes first
+    assert bright(methods_of(2)) == ["ccp", "er-ace", "er-aml", "supbyol"]
+    assert set(FIRST) <= set(STYLES)
+
+
+def test_the_paper_is_hollow(study: Study) -> None:
+    lines = drawn("tradeoff", study.records).get_lines()
+    hollow = [line for line in lines if line.get_fillstyle() == "none"]
+    assert len(hollow) == 7  # all but iid
+    assert [float(line.get_ydata()[0]) for line in hollow][-1] == 34.3
+
+
+def test_a_method_without_a_memory_is_a_level(study: Study) -> None:
+    axes = drawn("memory", study.records)
+    points = {str(label): handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    assert points.keys() == methods_of(1).keys()
+    assert points["iid"].get_ydata() == [63.4, 63.4]
+    x, y = points["ccp"][0].get_data()
+    assert list(x) == [0.154, 0.614, 1.536, 3.072]
+    assert np.allclose(y, [15.2, 25.3, 27.0, 30.1])
+
+
+def test_costs_are_relative_to_er(study: Study) -> None:
+    axes = drawn("flops", study.records)
+    assert {float(line.get_xdata()[0]) for line in axes.get_lines()} == {1.0}
+    assert axes.get_xlabel().endswith("ER = 1")
 
 
 def test_each_method_looks_the_same_everywhere_and_unlike_the_others() -> None:
     assert set(STYLES) == set(TITLES)
     colours, marks = zip(*STYLES.values(), *OWN_STYLES, strict=True)
     assert len(set(colours)) == len(set(marks)) == len(STYLES) + len(OWN_STYLES)
-    assert set(MARKS) == set(marks)
 
 
-def test_figures_as_png_and_svg(study: Study, tmp_path: Path) -> None:
-    rows = scenarios(PARTS, "cifar10", "separate")[1:2]
-    for name, make in KINDS.items():
-        stem = tmp_path / name
-        save("A title", [[make(study.records, scenario) for scenario in row] for row in rows], stem)
-        with Image.open(f"{stem}.png") as image:
-            assert image.width > 1000
-        first = Path(f"{stem}.svg").read_text()
+def test_the_same_records_give_the_same_bytes(study: Study, tmp_path: Path) -> None:
+    for kind, name, panels in figures(study.records, PARTS[1:2], study.protocols, True):
+        for folder in ("first", "second"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            save(kind, panels, study.records, tmp_path / folder / f"{name}.svg")
+        first, second = ((tmp_path / folder / f"{name}.svg").read_text() for folder in ("first", "second"))
+        assert first == second, kind
         ElementTree.fromstring(first)
-        assert "A title" in first
-    save("A title", [[make(study.records, scenario) for scenario in row] for row in rows], stem)
-    assert Path(f"{stem}.svg").read_text() == first  # the same figure, the same bytes
+        assert "Split CIFAR-10, 2 classes per task" in first
+        assert not re.search(r"20\d\d-\d\d-\d\d", first)  # no date
+        assert "SupBYOL" in first  # in the legend
+
+
+def test_all_panels_have_the_scale_of_the_whole_figure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first panel has less to show than the others, and cuts nothing off."""
+    made = results(PARTS[:1], ("separate",), ccp=-20) + results(PARTS[:1], ("joint",), ccp=40)
+    found: list[Figure] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: (found.append(figure), path.touch()))
+    ((kind, _, panels),) = (
+        each
+        for each in figures(from_results(made, PARTS), PARTS[:1], ("separate", "joint"), True)
+        if each[0] == "tradeoff"
+    )
+    save(kind, panels, from_results(made, PARTS), tmp_path / "drawn.svg")
+    first, second = found[0].axes
+    assert first.get_ylim() == second.get_ylim()
+    assert first.get_ylim()[0] == 0
+    assert first.get_ylim()[1] > 39.1 + 40

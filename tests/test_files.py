@@ -10,9 +10,7 @@ import pytest
 from filelock import SoftFileLock
 
 from onebyone import UsageError
-from onebyone.engine import NotNow
-from onebyone.files import atomic_write
-from onebyone.runs.files import sole_use
+from onebyone.files import atomic_write, lock
 
 
 def fail_while_writing(path: Path, error: BaseException) -> None:
@@ -94,14 +92,11 @@ def test_a_folder_in_place_of_the_file_is_named(tmp_path: Path) -> None:
 def test_a_folder_has_one_user(soft: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if soft:
         monkeypatch.setattr("onebyone.files.FileLock", SoftFileLock, raising=False)
-    with (
-        sole_use(tmp_path / "run"),
-        pytest.raises(NotNow, match="another process works in"),
-        sole_use(tmp_path / "run"),
-    ):
-        pass
-    with sole_use(tmp_path / "run"):
-        pass
+    for _ in range(2):
+        held = lock(tmp_path / "model")
+        assert held is not None
+        assert lock(tmp_path / "model") is None
+        held.release()
 
 
 WITHOUT_FCNTL = """
@@ -109,15 +104,10 @@ import sys, warnings
 sys.modules["fcntl"] = None
 warnings.simplefilter("ignore")
 from pathlib import Path
-from onebyone.engine import NotNow
-from onebyone.runs.files import sole_use
+from onebyone.files import lock
 
-with sole_use(Path(sys.argv[1])):
-    try:
-        with sole_use(Path(sys.argv[1])):
-            print("two at once")
-    except NotNow:
-        print("refused")
+held = lock(Path(sys.argv[1]))
+print("refused" if lock(Path(sys.argv[1])) is None else "two at once")
 """
 
 

@@ -13,10 +13,11 @@ import pytest
 import torch
 
 from onebyone import Dataset, OnlineClassifier, UsageError, engine
+from onebyone.estimator.model import State
 from onebyone.methods.er import ER
 from onebyone.runs import RunConfig, run
-from onebyone.runs.job import Setup
 from onebyone.runs.listener import Listener
+from onebyone.runs.sweep import DoRun
 
 QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"
 NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")  # set by pytest and by torch
@@ -91,8 +92,8 @@ def test_a_run_that_fails(digits: Dataset) -> None:
 
 
 def test_a_run_that_is_abandoned(digits: Dataset, tmp_path: Path) -> None:
-    setup = Setup(tmp_path, None, "cpu", None, frozenset(), False)
-    steps = setup.steps("one", CONFIG, lambda name, held_out: digits, Watching(), threading.Event())
+    do_run = DoRun(tmp_path, None, "cpu", None, data={("digits", False): digits})
+    steps = do_run.steps("one", CONFIG, Watching(), threading.Event())
     assert len(list(islice(steps, 3))) == 3
     del steps
 
@@ -108,6 +109,7 @@ def test_a_classifier(digits: Dataset, fails: bool, monkeypatch: pytest.MonkeyPa
         return observe(self, *batch)
 
     monkeypatch.setattr(ER, "observe", watched)
+    monkeypatch.setattr(State, "on_gpu", True)  # which the flag is for
     clf = OnlineClassifier("er", random_state=0)
     if fails:
         with pytest.raises(OSError, match="no more"):

@@ -17,6 +17,7 @@ from onebyone.engine.static import blank_batch, shapes_only
 from onebyone.methods import grown
 from onebyone.methods.hybrid import Hybrid
 from onebyone.methods.replay_learner import COSINES
+from onebyone.methods.temperature import ANY_FEATURES, fitted_temperature, probabilities
 from onebyone.runs import RunConfig, run
 from onebyone.testing.watch import NoValueReads
 
@@ -205,8 +206,11 @@ def test_probabilities_are_those_of_statistics_until_there_are_20_predictions(tm
         clf.partial_fit(x[start : start + 10], y[start : start + 10])
     state = clf._fitted()
     assert len(state.record.y) >= 20
-    scores = clf._decision(x[300:]).double()
-    assert np.allclose(clf.predict_proba(x[300:]), (scores / state.record.temperature).softmax(1), atol=1e-6)
+    before, record = state.learner.temperature(), state.record
+    temperature = fitted_temperature(before, record.scores.double(), record.y, ANY_FEATURES.doubt)
+    assert temperature != pytest.approx(before, rel=0.01)
+    scores = state.learner.scores(samples)[:, state.columns].double()
+    assert np.allclose(clf.predict_proba(x[300:]), probabilities(scores / temperature), atol=1e-6)
 
 
 def test_scores_are_made_of_features(digits: Dataset) -> None:

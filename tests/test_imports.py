@@ -21,7 +21,7 @@ ORDER = [
     ["streams", "memory", "nets"],
     ["methods"],
     ["engine", "formats"],
-    ["evaluation", "estimator", "testing"],
+    ["evaluation", "estimator", "executors", "testing"],
     ["runs", "serve"],
     ["distributed", "paper"],
     ["cli"],
@@ -53,12 +53,6 @@ learner = onebyone.create("ccp", own.spec)
 for index in onebyone.class_incremental(own.train_y, own.num_classes, batch_size=100):
     learner.observe(own.train_x[index], own.train_y[index])
 assert (learner.predict(own.test_x) == own.test_y).float().mean() > 0.1
-try:
-    onebyone.OnlineClassifier
-except ImportError as error:
-    assert "pip install 'onebyone[estimator]'" in str(error), error
-else:
-    raise AssertionError("sklearn is there")
 print(len(onebyone.methods()), "methods")
 """
 

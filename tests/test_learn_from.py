@@ -71,9 +71,9 @@ def test_batches_before_an_error_stay_learnt() -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (3, "int is no iterable of batches"),
-        ("photos", "str is no iterable of batches"),
-        (Path("photos"), "Path is no iterable of batches"),
+        (3, "int is not an iterable of batches"),
+        ("photos", "str is not an iterable of batches"),
+        (Path("photos"), "Path is not an iterable of batches"),
         (load("digits"), "give data.train_x and data.train_y to partial_fit"),
         (TensorDataset(VECTORS), "a sample of the torch Dataset is not a pair"),
         ([VECTORS[:5]], "batch 0 is a Tensor"),

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations, product
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -92,7 +93,7 @@ def test_the_step_minimises_what_the_two_loss_methods_return(few: Dataset, name:
     ids=str,
 )
 def test_scores_follow_every_change_of_the_state(few: Dataset, name: str, options: dict[str, Any]) -> None:
-    """A learner that was written to, also through ``.data``, answers as one that loads the same state."""
+    """After ``drop_solution``, a learner that was written to answers as one that loads the same state."""
     learner, fresh = (Method(name, options).make(memory_per_class=2) for _ in range(2))
     for x, y in zip(few.train_x.split(30), few.train_y.split(30), strict=True):
         learner.observe(x, y)
@@ -102,8 +103,36 @@ def test_scores_follow_every_change_of_the_state(few: Dataset, name: str, option
             tensor.data[...] = tensor.flip(0) if tensor.dim() else tensor / 2
         elif "codes" in part:
             tensor.data //= 2
+        learner.drop_solution()
         fresh.load_state_dict(learner.state_dict())
         assert torch.equal(learner.scores(few.test_x[:3]), fresh.scores(few.test_x[:3])), part
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "ncm" in choices(method(name).options).get("readout", ())])
+def test_class_means_follow_every_change(few: Dataset, name: str) -> None:
+    """Each method that changes a learner drops what was computed from its state, and asking drops nothing."""
+    learner, fresh = (Method(name, {"readout": "ncm"}).make(memory_per_class=4) for _ in range(2))
+    x, y = few.train_x[:60], few.train_y[:60]
+    learner.observe(x, y)
+    other = {key: tensor.clone() for key, tensor in learner.state_dict().items()}
+    changes: dict[str, Callable[[], object]] = {
+        "observe": lambda: learner.observe(few.train_x[60:90], few.train_y[60:90]),
+        "repeat": lambda: learner.repeat(x[:30], y[:30]),
+        "forget": lambda: learner.forget(x[:20], y[:20]),
+        "unite": lambda: learner.unite(*learner.counts.topk(2).indices.tolist()),
+        "forget_class": lambda: learner.forget_class(int(learner.counts.argmax())),
+        "load_state_dict": lambda: learner.load_state_dict(other),
+    }
+    for change, call in changes.items():
+        before = learner.scores(few.test_x[:3])
+        with mock.patch.object(
+            getattr(learner, "network", learner), "memory_means", side_effect=AssertionError("computed again")
+        ):
+            assert torch.equal(learner.scores(few.test_x[:3]), before)
+        call()
+        fresh.load_state_dict(learner.state_dict())
+        assert torch.equal(learner.scores(few.test_x[:3]), fresh.scores(few.test_x[:3])), change
+        assert not torch.equal(learner.scores(few.test_x[:3]), before), change
 
 
 def test_only_icarl_needs_task_boundaries() -> None:

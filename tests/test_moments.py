@@ -195,3 +195,11 @@ def test_equal_samples_do_not_vary() -> None:
     assert rounding is not None
     assert bool((moments.scatter().diagonal() < rounding).all())
     assert moments.is_covariance()
+
+
+def test_small_weights_of_integers_are_rounded_once() -> None:
+    """Rounded sample by sample, small codes with small weights would all be zero."""
+    x = torch.randint(-3, 4, (400, 7), generator=torch.Generator().manual_seed(0)).float() + 1
+    moments = Moments(7, 1)
+    moments.add(x, torch.zeros(400, dtype=torch.int64), torch.full((400,), 0.1))
+    torch.testing.assert_close(moments.means()[0].float(), x.mean(0), rtol=0, atol=0.5 / 40 + 1e-6)

@@ -102,7 +102,7 @@ def test_what_cannot_be_forgotten_exactly_stays_where_it_is(tmp_path: Path, monk
     for clf in (network, statistics):
         learn_files(clf, files)
     moved = [LabelledFile(files[0].path, "red"), *files[1:]]
-    monkeypatch.setattr(folders, "sample_keys", lambda images: [0] * len(images))  # as another decoder would
+    monkeypatch.setattr(folders, "pixel_keys", lambda images: [0] * len(images))  # as another decoder would
     for clf, why in (
         (network, "known as blue, which er cannot forget exactly"),
         (statistics, "decoded to other pixels"),

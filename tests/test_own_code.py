@@ -11,13 +11,13 @@ import pytest
 import yaml
 
 from onebyone import Dataset, UsageError, read_results
+from onebyone.executors import Worker
 from onebyone.methods.registry import METHODS
 from onebyone.runs import RunConfig, record_files
-from onebyone.runs.executors import Worker
 from onebyone.runs.grid import expand, plan
-from onebyone.runs.job import Setup
 from onebyone.runs.results import Record
 from onebyone.runs.run import finish
+from onebyone.runs.sweep import DoRun
 from onebyone.sources import code_hash, local_sources
 from test_results import config as er
 from test_results import put, result
@@ -125,12 +125,13 @@ def test_the_code_is_that_which_was_imported(mine: Path) -> None:
 def test_a_worker_that_imports_other_code_than_was_planned_fails(mine: Path, digits: Dataset, tmp_path: Path) -> None:
     asked = RunConfig(method=f"{mine}:means", classes_per_task=5, batch_size=200)
     ((name, planned),) = plan([asked], "cpu").items()
-    worker = Worker(lambda *_: None, threading.Event(), {("digits", False, "cpu"): digits})
-    setup = Setup(tmp_path, None, "cpu", None, codes={name: planned.code()})
-    assert finish(setup.start(name, planned, worker)).config["code"] == planned.code()
+    worker = Worker(lambda *_: None, threading.Event())
+    codes, data = {name: planned.code()}, {("digits", False): digits}
+    do_run = DoRun(tmp_path, None, "cpu", None, codes=codes, data=data)
+    assert finish(do_run(name, (planned, {}), worker)).config["code"] == planned.code()
     edit(mine, "cosine(features, self.sums, 1.0)", "cosine(features, self.sums, 2.0)")
     with pytest.raises(UsageError, match=r"the code of .*means was changed after the sweep was started"):
-        finish(setup.start(name, planned, worker))
+        finish(do_run(name, (planned, {}), worker))
 
 
 def write(folder: Path, files: dict[str, str]) -> Path:

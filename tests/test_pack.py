@@ -1,33 +1,40 @@
 """Runs of a sweep in one process give the same results as alone."""
 
 import threading
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from onebyone import Dataset
 from onebyone.evaluation import Result
+from onebyone.executors import Failed, LocalExecutor, Status
 from onebyone.runs import RunConfig, run
-from onebyone.runs.executors import Assignment, Failed, LocalExecutor, Status
-from onebyone.runs.files import sole_use
+from onebyone.runs.claim import sole_use
 from onebyone.runs.grid import expand, plan
-from onebyone.runs.job import Setup
 from onebyone.runs.listener import Listener
+from onebyone.runs.sweep import DoRun
 from run_folders import FILES, names, numbers, steps
+
+
+def pack(do_run: DoRun, runs: Mapping[str, RunConfig], width: int, progressed: Any = print) -> Iterator[Any]:
+    items = {name: (config, {}) for name, config in runs.items()}
+    return LocalExecutor().map(do_run, items, jobs=width, gpu=True, progressed=progressed)
 
 
 def pack_of(
     width: int, configs: list[RunConfig], data: Dataset, out: Path, stopped: threading.Event | None = None
 ) -> dict[str, Result | Failed]:
-    outcomes: dict[str, Result | Failed] = {}
-    setup = Setup(out, None, "cpu", 500)
+    do_run = DoRun(out, None, "cpu", 500, data={("digits", False): data})
     moved: dict[str, Status] = {}
     runs = plan(configs, "cpu")
-    asked = Assignment(setup, runs, moved.__setitem__, outcomes.__setitem__, stopped=stopped or threading.Event())
-    LocalExecutor().execute(replace(asked, jobs=width, on_gpu=True, kept={("digits", False): data}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("onebyone.executors.local.stop_signal", lambda: nullcontext(stopped or threading.Event()))
+        outcomes = dict(pack(do_run, runs, width, moved.__setitem__))
     assert all(0 <= status.done <= status.samples for status in moved.values())
     return {name: outcomes[name] for name in runs if name in outcomes}
 
@@ -73,8 +80,8 @@ def test_a_step_has_the_same_number_of_threads_in_a_run_and_a_sweep(
         run(config, data=few, listener=Count())
         alone = seen.copy()
         seen.clear()
-        setup = Setup(tmp_path, None, "cpu", 500)
-        for _ in setup.steps("one", config, lambda *_: few, Count(), threading.Event()):
+        do_run = DoRun(tmp_path, None, "cpu", 500, data={("digits", False): few})
+        for _ in do_run.steps("one", config, Count(), threading.Event()):
             pass
         assert torch.get_num_threads() == 2
     finally:
@@ -122,17 +129,13 @@ def test_a_run_of_another_process_is_done_after_it_ends(tmp_path: Path, few: Dat
     with ExitStack() as other:
         other.enter_context(sole_use(tmp_path / first))
 
-        def ended(name: str, outcome: Result | Failed) -> None:
+        do_run = DoRun(tmp_path, None, "cpu", 500, data={("digits", False): few})
+        for name, outcome in pack(do_run, plan(configs, "cpu"), 2):
             assert isinstance(outcome, Result)
             order.append(name)
             if name == second:
-                assert names(tmp_path / first) == {".lock"}  # nothing is written to a folder of another process
+                assert names(tmp_path / first) == {".claim-1"}  # nothing is written to a folder of another process
                 other.close()
-
-        setup = Setup(tmp_path, None, "cpu", 500)
-        kept = {("digits", False): few}
-        runs = plan(configs, "cpu")
-        LocalExecutor().execute(Assignment(setup, runs, lambda *_: None, ended, jobs=2, on_gpu=True, kept=kept))
     assert order == [second, first]
 
 

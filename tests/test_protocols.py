@@ -10,7 +10,7 @@ from onebyone import UsageError
 from onebyone.nets import resnet
 from onebyone.nets.creation import create
 from onebyone.paper import reproduce as module
-from onebyone.paper.protocols import NAMES, choice, entries, fixed, protocols
+from onebyone.paper.protocols import NAMES, choice, choices, entries, fixed, protocols
 from onebyone.paper.reproduce import configs, parts_of
 from onebyone.runs.config import RunConfig
 from onebyone.runs.winners import Winner, winner
@@ -88,7 +88,10 @@ def test_the_paper_has_this_line(line: str) -> None:
     assert line in PAPER.read_text()
 
 
-def test_a_method_whose_search_is_not_complete_is_refused() -> None:
+def test_a_method_whose_search_is_not_complete_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = choices()["printed"]
+    mir = [known["mir"][0] | {"complete": False}]
+    monkeypatch.setattr("onebyone.paper.protocols.choices", lambda: {"printed": known | {"mir": mir}})
     with pytest.raises(UsageError, match="the search for the open options of mir in the protocol printed is not compl"):
         configs(parts_of("table1"), ["printed"], 1, ["mir"])
     (run,) = {run.method for run in configs(parts_of("table1"), ["printed"], 1, ["ccp"])}

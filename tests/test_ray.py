@@ -16,19 +16,18 @@ import yaml
 from onebyone import Dataset, OnlineClassifier
 from onebyone.distributed import fit
 from onebyone.evaluation import Result
-from onebyone.runs.executors import Assignment, Failed, RayExecutor, Status
-from onebyone.runs.executors.interface import Worker
+from onebyone.executors import Failed, RayExecutor, Status, Worker
 from onebyone.runs.grid import expand, plan
-from onebyone.runs.job import Setup
+from onebyone.runs.listener import Listener
 from onebyone.runs.run import Interrupted
-from onebyone.runs.sweep import SweepListener, sweep
+from onebyone.runs.sweep import DoRun, sweep
 from run_folders import FILES, GRID, check_results, names, numbers, steps
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("default")]  # those of Ray
 RUNS = {"method": ["finetune", "er"], "seed": list(range(12)), "batch_size": 40}  # 24 runs of 36 steps
 
 
-class Nodes(SweepListener):
+class Nodes(Listener):
     """The runs that each node has worked on."""
 
     def __init__(self) -> None:
@@ -107,6 +106,23 @@ def test_a_sweep_survives_a_node_and_a_driver(cluster: Any, tmp_path: Path, loca
     # A run in flight when the driver died may have finished after this process looked.
     assert {run: after[run] for run in before} == before
     check_results(driver.out, local)
+
+
+def test_two_drivers_share_a_sweep(cluster: Any, tmp_path: Path, local: Mapping[str, Any]) -> None:
+    """On a shared disk, a run's folder is its claim: both drivers have all results, and no run is done twice."""
+    runs = RUNS | {"seed": list(range(4))}
+    drivers = [Driver(tmp_path, runs, cluster.address) for _ in range(2)]
+    drivers[1].log = tmp_path / "other log"
+    seen: dict[Path, int] = {}
+    processes = [driver.start() for driver in drivers]
+    while any(process.poll() is None for process in processes):
+        seen = drivers[0].finished() | seen
+        time.sleep(0.02)
+    for driver, process in zip(drivers, processes, strict=True):
+        assert process.returncode == 0, driver.log.read_text()
+        assert "8 of 8 runs are finished" in driver.log.read_text()
+    assert drivers[0].finished() == drivers[0].finished() | seen
+    check_results(drivers[0].out, {run.name: local[run.name] for run in drivers[0].runs})
 
 
 def test_both_nodes_work_and_nothing_is_shared_but_ray(
@@ -199,7 +215,7 @@ def test_ctrl_c_in_a_terminal_stops_all_of_it(cluster: Any, tmp_path: Path) -> N
         ray.shutdown()
 
 
-def actors(cluster: Any) -> list[int]:
+def packs(cluster: Any) -> list[int]:
     """The processes of the packs."""
     raylets = [str(node.all_processes["raylet"][0].process.pid) for node in cluster.list_all_nodes()]
     found = []
@@ -208,49 +224,41 @@ def actors(cluster: Any) -> list[int]:
             title, parent = (folder / "cmdline").read_text(), (folder / "stat").read_text().rsplit(")", 1)[1].split()[1]
         except OSError:
             continue
-        if "ray::PackActor" in title and parent in raylets:
+        if "ray::do_items" in title and parent in raylets:
             found.append(int(folder.name))
     return found
 
 
-def test_on_gpus_an_actor_per_gpu_advances_a_pack(
+def test_on_gpus_a_task_per_gpu_advances_a_pack(
     cluster: Any, digits: Dataset, tmp_path: Path, undisturbed: Mapping[str, Any]
 ) -> None:
-    """Ray believes that both nodes have a GPU; the runs are on the CPU. One of the two actors is killed."""
-    runs, processes = plan(expand(GRID), "cpu"), tmp_path / "processes"
+    """Ray believes that both nodes have a GPU; the runs are on the CPU. One of the two tasks is killed."""
+    processes = tmp_path / "processes"
 
-    class Together(Setup):
-        def start(self, name: str, config: Any, worker: Worker) -> Any:
-            """Wait for the other actor, which may need longer to start than this one for all runs."""
+    class Together(DoRun):
+        def __call__(self, name: str, item: Any, worker: Worker) -> Any:
+            """Wait for the other task, which may need longer to start than this one for all runs."""
             processes.mkdir(exist_ok=True)
             (processes / str(os.getpid())).touch()
             while len(list(processes.iterdir())) < 2:
                 time.sleep(0.05)
-            return Setup.start(self, name, config, worker)
+            return DoRun.__call__(self, name, item, worker)
 
-    setup = Together(tmp_path / "out", None, "cpu", 5)
-    at_once: list[int] = []
+    do_run = Together(tmp_path / "out", None, "cpu", 5, sends_data=True, data={("digits", False): digits})
+    items = {name: (config, {}) for name, config in plan(expand(GRID), "cpu").items()}
     running: dict[str, str] = {}
-    outcomes: dict[str, Any] = {}
     killed: list[int] = []
 
     def progressed(name: str, status: Status) -> None:
         running[name] = status.node
-        at_once.append(list(running.values()).count(status.node))
-        if len(set(running.values())) == 2 and not killed:
-            assert len(actors(cluster)) == 2
-            killed.append(actors(cluster)[0])
+        if sorted(map(list(running.values()).count, set(running.values()))) == [2, 2] and not killed:
+            assert len(packs(cluster)) == 2
+            killed.append(packs(cluster)[0])
             os.kill(killed[0], signal.SIGKILL)
 
-    def ended(name: str, outcome: Any) -> None:
-        outcomes[name] = outcome
-        running.pop(name, None)
-
-    asked = Assignment(setup, runs, progressed, ended, jobs=3, on_gpu=True, kept={("digits", False): digits})
     with RayExecutor(cluster.address) as executor:
         assert executor.device("auto") == "cuda"
-        executor.execute(asked)
+        outcomes = dict(executor.map(do_run, items, jobs=3, gpu=True, progressed=progressed))
         assert all_is_free("GPU")
-    assert killed
-    assert max(at_once) == 2  # four runs on two GPUs
+    assert killed  # four runs on two GPUs were two packs of two
     assert {name: numbers(one) for name, one in outcomes.items()} == dict(undisturbed)

@@ -11,18 +11,16 @@ import pytest
 
 from made_up import result
 from onebyone import UsageError
+from onebyone.executors import LocalExecutor
 from onebyone.paper import printed
 from onebyone.paper import reproduce as module
-from onebyone.paper.figures import drawings
+from onebyone.paper.comparison import table
 from onebyone.paper.printed import BEYOND, PARTS, Part, methods_of
 from onebyone.paper.records import CellKey, from_results, read, write
-from onebyone.paper.report import markdown, publish
+from onebyone.paper.report import Study, pages, publish
 from onebyone.paper.reproduce import collect, configs, parts_of, protocols_of, reproduce
-from onebyone.paper.study import Study
-from onebyone.runs.executors import local
 from onebyone.runs.grid import plan
 from onebyone.runs.run import Interrupted, run
-from onebyone.runs.table import render
 
 Call = Callable[..., tuple[int, str, str]]
 SHORT = {"encoder": "mlp", "augment": False}
@@ -116,26 +114,20 @@ def test_a_table_beyond_the_paper(tmp_path: Path, onebyone: Call, monkeypatch: p
     made, _, failed = reproduce(wide, tmp_path, seeds=2, device="cpu", jobs=1, everything=wide)
     assert not failed
     study = Study(made, wide, ("separate", "joint"), command="again")
-    assert not study.tables
-    (table,) = (table for table in study.beyond if table.metric == "accuracy")
-    assert table.protocol == "joint"
-    assert list(table.rows) == ["patch-lda", "fine-tuning", "ER"]
-    for cell in (cell for row in table.rows.values() for cell in row):
-        assert cell.ours is not None
-        assert (cell.ours.runs, cell.paper, cell.verdict) == (2, None, "not printed")
-    text = render(table.table())
-    assert "Equal bytes: digits, 5 classes per task, accuracy" in text
-    assert "M = 20, 13 KB" in text
-    assert "patch-lda" in markdown(study)["tables"]
+    assert not study.compared
+    ((name, rows),) = ((name, rows) for name, rows in study.tables("beyond") if name.endswith("accuracy"))
+    assert name == "Equal bytes: digits, 5 classes per task: accuracy"
+    assert set(rows["protocol"]) == {"joint"}
+    assert set(rows["verdict"]) == {"not printed"}
+    assert {value.runs for value in rows["ours"]} == {2}
+    text = table(rows)
+    assert list(text["method"]) == ["patch-lda", "fine-tuning", "ER"]
+    assert list(text) == ["method", "FLOPs, ER = 1", "M = 20, 13 KB", "M = 40, 26 KB"]
+    assert "patch-lda" in pages(study)["tables"]
     publish(study, tmp_path / "report.html")
     assert "at equal bytes" in (tmp_path / "report.html").read_text()
-    assert (tmp_path / "report" / "beyond-s5-accuracy-joint.tex").exists()
-    (panel,) = drawings(made, wide, "flops", "digits", "joint")["M = 20"]
-    cost = {line.method: line.x[0] for line in panel.lines}
-    assert cost["er"] == 1
-    assert cost["patch-lda"] < 1
-    (panel,) = drawings(made, wide, "bytes", "digits", "joint")[""]
-    assert [line.kind for line in panel.lines] == ["level", "points", "points"]
+    assert (tmp_path / "report" / "beyond-s5-accuracy.tex").exists()
+    assert (tmp_path / "report" / "memory-digits-5.svg").exists()
 
 
 @pytest.mark.slow
@@ -182,7 +174,8 @@ def test_only_what_is_missing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_limited_machine_starts_no_run_after_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By ``benchmarks/tables.py``, in a pack, as on a GPU. What had ended before is on record."""
     program = run_path(str(Path(__file__).parents[1] / "benchmarks" / "tables.py"))
-    monkeypatch.setattr(local.LocalExecutor, "execute", lambda self, assignment: local.run_in_pack(assignment))
+    own = LocalExecutor.map
+    monkeypatch.setattr(LocalExecutor, "map", lambda *given, **more: own(*given, **more | {"gpu": True}))
     begin = partial(reproduce, SMALL[:1], tmp_path, protocols=["joint"], seeds=1, device="cpu", everything=SMALL)
     with pytest.raises(Interrupted):
         begin(executor=program["LimitedExecutor"](until=0.0))
@@ -243,8 +236,8 @@ def test_a_report_of_what_goes_beyond_the_paper_only(small: bool, onebyone: Call
     assert out.startswith("16 runs; see: ")
     pages = {path.stem: path.read_text() for path in Path("found").glob("*.md")}
     assert "## Beyond the paper" in pages["tables"]
-    assert not any("## Which of the paper's claims hold" in text for text in pages.values())
-    assert ("QUICK" in pages["index"]) == small
+    assert not any("## Which of its claims hold" in text for text in pages.values())
+    assert ("QUICK" in pages["claims"]) == small
     assert not any("\n\n\n" in text for text in pages.values())
     assert onebyone("report", "kept")[0] == 0
 

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from onebyone import Dataset, UsageError
 from onebyone.methods import find
 from onebyone.runs import RunConfig, run
+from onebyone.runs.claim import sole_use
 from onebyone.runs.config import folder_name
-from onebyone.runs.files import sole_use
 from onebyone.runs.grid import plan
 from onebyone.runs.run import Run
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,16 +16,16 @@ import pytest
 
 from onebyone import UsageError
 from onebyone.evaluation import Result
-from onebyone.runs.executors import Assignment, Failed, SlurmExecutor, Status
-from onebyone.runs.executors.slurm import Dispatch
+from onebyone.executors import Failed, Lost, SlurmExecutor, Status
+from onebyone.executors.slurm import Jobs
 from onebyone.runs.grid import expand, plan
-from onebyone.runs.job import Setup
-from onebyone.runs.sweep import SweepListener, sweep
+from onebyone.runs.listener import Listener
+from onebyone.runs.sweep import sweep
 from run_folders import GRID, check_results, numbers, steps
 
 SWEEP = """
 import sys
-from onebyone.runs.executors import SlurmExecutor
+from onebyone.executors import SlurmExecutor
 from onebyone.runs.grid import expand
 from onebyone.runs.sweep import sweep
 from run_folders import GRID
@@ -48,26 +49,30 @@ def test_a_job_that_is_lost_after_a_stop_has_not_failed(tmp_path: Path) -> None:
         pass
 
     class Job:
-        def result(self) -> Any:
+        def done(self) -> bool:
+            return True
+
+        def result(self) -> None:
             raise UncompletedJobError
 
-    utils = SimpleNamespace(UncompletedJobError=UncompletedJobError, FailedJobError=KeyError)
-    executor: Any = SimpleNamespace(
-        submitit=SimpleNamespace(core=SimpleNamespace(utils=utils)),
-        submitter=lambda *_: SimpleNamespace(cluster="slurm"),
+    errors = SimpleNamespace(UncompletedJobError=UncompletedJobError, FailedJobError=KeyError)
+    executor = SimpleNamespace(
+        submitit=SimpleNamespace(core=SimpleNamespace(utils=errors)),
+        submitter=lambda *_: SimpleNamespace(cluster="local"),
     )
-    ended: list[str] = []
-    setup = Setup(tmp_path, None, "cpu", None)
-    assignment = Assignment(setup, {"one": None}, lambda *_: None, lambda name, outcome: ended.append(name))
-    assignment.stopped.set()
-    Dispatch(executor, assignment, tmp_path / "control").settle(Job(), ["one"])
-    assert ended == []
-    assert not (tmp_path / "one").exists()
+    jobs = Jobs(executor, len, 1, None, False, tmp_path)  # type: ignore[arg-type]
+    for stopped in (False, True):
+        future = Future[Any]()
+        jobs.busy = {Job(): (future, ["one"])}
+        assert list(jobs.statuses(stopped)) == []
+        assert isinstance(future.result().get("one"), Lost) == (not stopped)
 
 
 @pytest.mark.slow
-def test_a_killed_driver_and_its_jobs(tmp_path: Path, undisturbed: Mapping[str, Any]) -> None:
-    """With submitit's local executor: jobs outlive the driver, and the next driver takes over what they have done."""
+def test_a_killed_driver_and_its_jobs(
+    tmp_path: Path, undisturbed: Mapping[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With submitit's local executor: jobs outlive the driver, and those of the next one wait for their runs."""
     runs = [tmp_path / name for name in plan(expand(GRID)[::2], "cpu")]
 
     def progress() -> int:
@@ -75,6 +80,7 @@ def test_a_killed_driver_and_its_jobs(tmp_path: Path, undisturbed: Mapping[str, 
 
     path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(Path(__file__).parent)])
     environment = os.environ | {"PYTHONPATH": path}
+    monkeypatch.chdir(tmp_path)
     words = [sys.executable, "-c", SWEEP, str(tmp_path)]
     with subprocess.Popen(words, env=environment, start_new_session=True) as process:
         deadline = time.monotonic() + 300
@@ -101,6 +107,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (commands / name).chmod(stat.S_IRWXU)
     monkeypatch.setenv("PATH", f"{commands}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("FAKE_SLURM", str(known))
+    monkeypatch.chdir(tmp_path)
     return known
 
 
@@ -115,7 +122,7 @@ def test_an_array_of_jobs_one_of_which_is_preempted(
     nodes: set[str] = set()
     ends: list[str] = []
 
-    class Preempt(SweepListener):
+    class Preempt(Listener):
         def progressed(self, name: str, status: Status) -> None:
             nodes.add(status.node)
             if status.done == 0 or preempted:

@@ -13,10 +13,11 @@ import yaml
 
 from onebyone import UsageError
 from onebyone.evaluation import Result
+from onebyone.executors import Failed, Status
 from onebyone.runs import RunConfig
-from onebyone.runs.executors import Failed, Status
 from onebyone.runs.grid import expand, plan
-from onebyone.runs.sweep import SweepListener, sweep
+from onebyone.runs.listener import Listener
+from onebyone.runs.sweep import sweep
 from run_folders import FILES, GRID, check_results, names
 
 Call = Callable[..., tuple[int, str, str]]
@@ -41,7 +42,7 @@ def test_a_sweep_equals_its_single_runs_and_survives_a_failure(
     failed = r"\[./5\] er\S+  failed: the weights are not finite after \d+ steps; lower learning_rate"
     assert sum(bool(re.fullmatch(failed, line)) for line in lines) == 1
     assert lines[5:] == [f"4 of 5 runs are finished; see: onebyone table {folder}"]
-    assert names(folder / bad) == {".lock", "config.yaml", "error.txt"}
+    assert names(folder / bad) == {"config.yaml", "error.txt"}
     trace = (folder / bad / "error.txt").read_text()
     assert trace.startswith("Traceback")
     assert trace.endswith("lower learning_rate\n")
@@ -59,28 +60,38 @@ def test_a_sweep_equals_its_single_runs_and_survives_a_failure(
 
 
 @pytest.mark.slow
-def test_a_killed_worker_fails_only_its_own_run(tmp_path: Path) -> None:
-    class Killer(SweepListener):
-        killed = False
+@pytest.mark.parametrize("times", [1, 1000])
+def test_a_killed_worker_costs_a_part_of_its_own_run_and_three_of_them_fail_it(times: int, tmp_path: Path) -> None:
+    """As a run does that uses all memory: it ends itself, and not the sweep."""
 
+    killed = set[int | None]()
+
+    class Killer(Listener):
         def progressed(self, name: str, status: Status) -> None:
-            if not self.killed:
-                self.killed = True
-                (worker,) = multiprocessing.active_children()
-                worker.kill()
+            for worker in multiprocessing.active_children():
+                if name.startswith("ccp") and len(killed | {worker.pid}) <= times:
+                    killed.add(worker.pid)
+                    worker.kill()
 
     configs = expand({"method": ["ccp", "finetune"], "batch_size": 10})
     first, second = sweep(configs, tmp_path, jobs=1, listener=Killer()).items()
-    assert isinstance(first[1], Failed)
-    assert str(first[1]).startswith("its process was killed or crashed; if there was not enough memory")
-    assert "was killed" in (tmp_path / first[0] / "error.txt").read_text()
+    assert len(killed) == min(times, 3)
     assert isinstance(second[1], Result)
     assert names(tmp_path / second[0]) == FILES
+    if times == 1:
+        assert isinstance(first[1], Result)
+        assert names(tmp_path / first[0]) == FILES
+        return
+    assert isinstance(first[1], Failed)
+    assert str(first[1]).startswith("its process was killed or crashed; if there was not enough memory")
+    assert names(tmp_path / first[0]) == {"config.yaml", "error.txt"}
+    assert "was killed" in (tmp_path / first[0] / "error.txt").read_text()
+    assert isinstance(sweep(configs, tmp_path, jobs=1)[first[0]], Result)  # it is tried again
 
 
 @pytest.mark.slow
 def test_a_worker_that_is_killed_between_two_runs_is_replaced(tmp_path: Path) -> None:
-    class Killer(SweepListener):
+    class Killer(Listener):
         def ended(self, name: str, outcome: Result | Failed) -> None:
             for worker in multiprocessing.active_children():
                 worker.kill()

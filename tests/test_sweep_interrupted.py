@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from onebyone.engine.pack import NotNow
-from onebyone.runs.files import sole_use
+from onebyone.runs.claim import sole_use
 from onebyone.runs.grid import expand, plan
 from run_folders import GRID, check_results, steps
 

@@ -8,8 +8,8 @@ from rich.console import Console
 from onebyone import Dataset
 from onebyone.cli.sweep_view import LiveTable
 from onebyone.evaluation import Result
+from onebyone.executors import Failed, Status
 from onebyone.runs import RunConfig, run
-from onebyone.runs.executors import Failed, Status
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 from typing import Any
 
 import pytest
@@ -80,8 +80,8 @@ def test_on_a_terminal(folder: Path, onebyone: Call) -> None:
         "memory_per_class           –           5          20\n"
         "method\n"
         "finetune          20.0 ± 0.0           –           –\n"
-        "er                         –  55.0 ± 5.0  71.0 ± 1.0\n"
-        "ccp                        –           –  82.0 ± 2.0\n",
+        "er                         –  55.0 ± 7.1  71.0 ± 1.4\n"
+        "ccp                        –           –  82.0 ± 2.8\n",
         "",
     )
 
@@ -94,9 +94,9 @@ def test_columns_that_do_not_fit_go_below(folder: Path) -> None:
         assert lines.count("method") == {20: 3, 45: 2, 50: 2, 80: 1}[width]
         assert sorted(re.findall(r"\d+\.\d ± \d\.\d", " ".join(lines))) == [
             "20.0 ± 0.0",
-            "55.0 ± 5.0",
-            "71.0 ± 1.0",
-            "82.0 ± 2.0",
+            "55.0 ± 7.1",
+            "71.0 ± 1.4",
+            "82.0 ± 2.8",
         ]
 
 
@@ -107,8 +107,8 @@ def test_markdown(folder: Path, onebyone: Call) -> None:
         "| classes_per_task=5, memory_per_class=20 |\n"
         "| --- | --: | --: | --: |\n"
         "| finetune | 20.0 ± 0.0 | – | – |\n"
-        "| er | – | 55.0 ± 5.0 | 71.0 ± 1.0 |\n"
-        "| ccp | – | – | 82.0 ± 2.0 |\n",
+        "| er | – | 55.0 ± 7.1 | 71.0 ± 1.4 |\n"
+        "| ccp | – | – | 82.0 ± 2.8 |\n",
         "",
     )
 
@@ -121,7 +121,7 @@ def test_csv_has_plain_numbers(folder: Path, onebyone: Call) -> None:
     cells = {(row["method"], row["memory_per_class"]): (row["mean"], row["std"], row["n"]) for row in rows}
     assert len(rows) == len(cells) == 9
     assert float(cells["er", "5"][0]) == pytest.approx(0.55)
-    assert float(cells["er", "5"][1]) == pytest.approx(0.05)
+    assert float(cells["er", "5"][1]) == pytest.approx(0.005**0.5)
     assert cells["er", "5"][2] == "2"
     assert cells["er", ""] == ("", "", "0")
 
@@ -138,8 +138,8 @@ def test_latex(folder: Path, onebyone: Call) -> None:
         "method &  &  &  \\\\\n"
         "\\midrule\n"
         "finetune & 20.0 $\\pm$ 0.0 & -- & -- \\\\\n"
-        "er & -- & 55.0 $\\pm$ 5.0 & 71.0 $\\pm$ 1.0 \\\\\n"
-        "ccp & -- & -- & 82.0 $\\pm$ 2.0 \\\\\n"
+        "er & -- & 55.0 $\\pm$ 7.1 & 71.0 $\\pm$ 1.4 \\\\\n"
+        "ccp & -- & -- & 82.0 $\\pm$ 2.8 \\\\\n"
         "my\\_er \\& co & -- & -- & 50.0 $\\pm$ 0.0 \\\\\n"
         "\\bottomrule\n"
         "\\end{tabular}\n",
@@ -161,8 +161,8 @@ def test_a_warning_names_what_is_averaged(folder: Path, onebyone: Call) -> None:
     assert code == 0
     sentence = "averaged over runs that differ in memory_per_class; name these in rows or columns"
     assert err == f"onebyone: {sentence}\n"
-    assert "63.0 ± 8.8 (n=4)" in out
-    assert "82.0 ± 2.0 (n=2)" in out  # the counts differ
+    assert "63.0 ± 10.1 (n=4)" in out
+    assert "82.0 ± 2.8 (n=2)" in out  # the counts differ
     put(
         folder / "more",
         make("ccp", 2, 0.5, options={"temperature": 0.1}, device="cuda", memory_per_class=7),
@@ -179,7 +179,7 @@ def test_averaging_over_streams_gives_a_warning(folder: Path, onebyone: Call) ->
     assert (code, err) == (0, "")
     assert out.splitlines()[1].split() == ["stream", "blurry:imbalance=1.0,share=0.1", *[USUAL] * 3]
     results = read_results(put(folder / "iid", replace(make("iid", 0, 0.9), disjoint=False)))
-    assert tabulate(results, ["stream"], []).row_keys == [("iid:imbalance=1.0",)]
+    assert list(tabulate(results, ["stream"], []).numbers.index) == ["iid:imbalance=1.0"]
 
 
 def test_options_of_a_method_can_be_rows(folder: Path) -> None:
@@ -209,7 +209,7 @@ def test_one_run_has_no_standard_deviation_and_a_copy_counts_once(tmp_path: Path
 def test_rows_are_sorted_by_value() -> None:
     runs = [make("er", 0, 0.5, batch_size=size, held_out=held) for size in (10, 9, 100) for held in (True, False)]
     table = tabulate(runs, ["held_out"], ["batch_size"])
-    assert table.column_keys == [(9,), (10,), (100,)]
+    assert list(table.pivot.columns) == [9, 10, 100]
     assert [line.split()[0] for line in table.render().splitlines()[3:]] == ["no", "yes"]
 
 
@@ -230,7 +230,7 @@ def test_every_metric(metric: str) -> None:
         assert (text, plain) == ("n/a", "er,,,3")
         return
     numbers = [number for number in values if number is not None]
-    mean, std = fmean(numbers), pstdev(numbers)
+    mean, std = fmean(numbers), stdev(numbers)
     percent = "." not in metric
     scale, form = (100, ".1f") if percent else (1, ".4g")
     assert text == f"{scale * mean:{form}} ± {scale * std:{form}}"

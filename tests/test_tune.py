@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from onebyone import UsageError, methods
+from onebyone.executors import Failed
 from onebyone.runs import RunConfig, tune
-from onebyone.runs.executors import Failed
 from onebyone.runs.grid import plan, read_grid
 from onebyone.runs.tune import (
     from_csv,

@@ -13,7 +13,7 @@ import pytest
 
 from classifiers import state_of, vectors
 from onebyone import OnlineClassifier
-from onebyone.estimator.autosave import FILE
+from onebyone.estimator.storage import FILE
 from tiers import mostly_slow
 
 X, Y = vectors(200)

@@ -16,12 +16,9 @@ from onebyone.engine import measure_cost
 from onebyone.methods import create, methods
 from onebyone.methods.registry import Entry
 from onebyone.options import describe
-from onebyone.paper.ablation import EQUATIONS, FOLDER, compare
-from onebyone.paper.ablation import table as ablation_table
-from onebyone.paper.printed import printed
+from onebyone.paper.printed import DATASETS, printed
 from onebyone.paper.protocols import NAMES
 from onebyone.paper.records import Records, number, read
-from onebyone.paper.report import DATASETS
 from onebyone.paper.reproduce import EVERYTHING
 from onebyone.runs.results import summarize
 from onebyone.runs.table import Table, render
@@ -71,9 +68,6 @@ def complete(markdown: str, page: str, results: Path = ROOT / "results") -> str:
         "numbers": "\n\n".join([*numbers, *tuned, cost(name)]),
         "code": code(known[name]),
     }
-    if name in EQUATIONS:
-        found = compare(records, read(results / FOLDER, EVERYTHING))
-        parts["ablation"] = render(ablation_table(found, DATASETS, name), "markdown") if found else f"{HOLE}."
     for part, text in parts.items():
         markdown = markdown.replace(f"<!-- {part} -->", text)
     return markdown

@@ -43,7 +43,7 @@ __all__ = [
     "returning",
 ]
 
-# Names are imported when they are asked for: torch takes a second, and OnlineClassifier needs scikit-learn.
+# Names are imported when they are asked for: torch and scikit-learn take a second each.
 _MODULES = {
     "data": ("Dataset", "Spec", "datasets", "from_arrays", "from_folder", "load"),
     "errors": ("UsageError",),
@@ -76,13 +76,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"onebyone.{name}")
     if name not in _SOURCES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    try:
-        found = getattr(import_module(_SOURCES[name]), name)
-    except ImportError as error:
-        if name != "OnlineClassifier":
-            raise
-        raise ImportError(f"OnlineClassifier needs more ({error}); pip install 'onebyone[estimator]'") from error
-    globals()[name] = found
+    found = globals()[name] = getattr(import_module(_SOURCES[name]), name)
     return found
 
 

@@ -136,6 +136,13 @@ def _show(value: Any) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
+def at_least_one(**numbers: int | None) -> None:
+    """Refuse numbers below 1; None is for the default."""
+    for name, value in numbers.items():
+        if value is not None and value < 1:
+            raise UsageError(f"{name} is {value}; it must be at least 1")
+
+
 def number_of_bytes(size: str, name: str) -> int:
     """The number of bytes that a size such as ``3MB`` stands for; ``name`` is used in error messages.
 

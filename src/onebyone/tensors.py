@@ -1,9 +1,8 @@
-"""Files of tensors (safetensors, which run no code, written whole or not at all), their sizes and checksums."""
+"""Files of tensors (safetensors, which run no code, written whole or not at all), their sizes and digests."""
 
 from __future__ import annotations
 
 import hashlib
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,10 +11,13 @@ import torch
 from torch import Tensor, nn
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, str], signed: str | None = None
+) -> None:
     """Write tensors and texts to one file, so that the two can never disagree.
 
-    Raises UsageError if the file cannot be written.
+    The digest of the tensors and of the text ``signed`` is added as the text ``sha256``. Raises UsageError if the file
+    cannot be written.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -27,7 +29,9 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], metadata: dict[str,
 
     from onebyone.files import atomic_write
 
-    content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, metadata)
+    if signed is not None:
+        metadata = {**metadata, "sha256": digest(tensors, metadata[signed])}
+    content = save({name: tensor.contiguous() for name, tensor in tensors.items()}, dict(metadata))
     with atomic_write(path) as temporary:
         temporary.write_bytes(content)  # safetensors' own save_file does not report a full disk as one
 
@@ -55,39 +59,6 @@ def digest(tensors: Mapping[str, Tensor], text: str = "") -> str:
         total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         total.update(tensor.cpu().reshape(-1).view(torch.uint8).numpy().data)
     return total.hexdigest()
-
-
-def checksum(module: nn.Module) -> int:
-    """CRC-32 of the values of all parameters and buffers of a module on the CPU.
-
-    >>> layer = nn.Linear(2, 2)
-    >>> before = checksum(layer)
-    >>> layer.weight.data[0, 0] += 1
-    >>> checksum(layer) == before
-    False
-    """
-    result = 0
-    for tensor in (*module.parameters(), *module.buffers()):
-        order = sorted(range(tensor.dim()), key=tensor.stride, reverse=True)  # as it lies in memory: nothing is copied
-        values = tensor.detach().permute(order).reshape(-1).view(torch.uint8)
-        result = zlib.crc32(values.numpy().data, zlib.crc32(bytes(order), result))
-    return result
-
-
-def writes(module: nn.Module) -> tuple[object, ...]:
-    """How often each parameter and buffer of a module was written to, as PyTorch counts it: without ``.data``.
-
-    The entry of a tensor from inference mode, whose writes are not counted, equals no other.
-
-    >>> layer = nn.Linear(2, 2)
-    >>> before = writes(layer)
-    >>> with torch.no_grad():
-    ...     _ = layer.weight.add_(1)
-    >>> writes(layer) == before
-    False
-    """
-    tensors = (*module.parameters(), *module.buffers())
-    return tuple(object() if tensor.is_inference() else tensor._version for tensor in tensors)
 
 
 def nbytes(*parts: nn.Module) -> int:

@@ -15,10 +15,8 @@ QUEUES = "CUDA_DEVICE_MAX_CONNECTIONS"  # as in onebyone.engine.device, whose im
 
 def main() -> None:
     """Run the command line. An error that the user can fix is one sentence and exit code 2."""
-    try:
-        from onebyone.cli.app import app
-    except ModuleNotFoundError as missing:
-        sys.exit(f"onebyone: the command line needs {missing.name}; install it with: pip install 'onebyone[cli]'")
+    from onebyone.cli.app import app
+
     os.environ.setdefault(QUEUES, "32")  # for packs of runs; this process is ours, and CUDA has not started yet
     warnings.showwarning = _print_warning
     # Of Pillow, for each large image: the command names the file and says more. The variable is for workers.

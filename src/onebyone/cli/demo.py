@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onebyone.cli.options import method_option
-from onebyone.cli.output import Answer
+from onebyone.cli.output import Output
 from onebyone.cli.progress import Bar
 from onebyone.data import Dataset, load
 from onebyone.evaluation import Result
@@ -44,7 +44,7 @@ TITLE = f"digits, one class at a time, {BUDGET:,} bytes of memory, {len(SEEDS)} 
 def demo_command(
     methods: Annotated[list[str] | None, method_option("five")] = None,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="Where the picture and the runs go.")] = Path("demo"),
-) -> Answer:
+) -> Output:
     """Compare methods on ten digits: a table and a picture.
 
     Each method learns three times, one class at a time, in seconds on a CPU.
@@ -53,8 +53,12 @@ def demo_command(
     configs = chosen(methods or ())
     with Bar() as bar:
         results = compare(out, configs, listener=bar)
-    picture = out / "anytime.png"
-    anytime_figure(results, picture, {title: style(config.method)[0] for title, config in configs.items()})
+    picture: Path | None = out / "anytime.png"
+    try:
+        anytime_figure(results, out / "anytime.png", {title: style(each.method)[0] for title, each in configs.items()})
+    except ImportError as error:
+        picture = None
+        missing = f"There is no picture ({error}); pip install 'onebyone[research]'"
     data: dict[str, dict[str, Any]] = {}
     rows = []
     for name, runs in results.items():
@@ -63,7 +67,8 @@ def demo_command(
         rows.append([name, *(str(value.percent) if value else EMPTY for value in values.values())])
         data[name] = {metric: {"mean": value.mean, "std": value.std} for metric, value in values.items() if value}
     table = render(Table(TITLE, ["method"], {"": [metric.replace("_", " ") for metric in METRICS]}, rows))
-    return Answer({"methods": data, "seeds": len(SEEDS), "picture": picture}, table, f"The picture: {picture}")
+    last = f"The picture: {picture}" if picture else missing
+    return Output({"methods": data, "seeds": len(SEEDS), "picture": picture}, table, last)
 
 
 def chosen(names: Sequence[str]) -> dict[str, RunConfig]:

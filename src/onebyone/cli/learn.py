@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onebyone.cli.options import Address, Executor
-from onebyone.cli.output import Answer
+from onebyone.cli.output import Output
 from onebyone.errors import Interrupted, UsageError
 from onebyone.text import escaped
 
@@ -57,7 +57,7 @@ def learn_command(
             show_default="only say it",
         ),
     ] = None,
-) -> Answer:
+) -> Output:
     """Learn a folder of images, or continue with more of them.
 
     The names of sub-folders are the classes. If the file exists, it learns
@@ -75,7 +75,7 @@ def learn_command(
         spread = workers is not None or executor != "local" or address is not None
         chosen = None
         if spread:
-            from onebyone.runs.executors import executor_named
+            from onebyone.executors import executor_named
 
             chosen = executor_named(executor, address)
         try:
@@ -104,7 +104,7 @@ def learn_command(
         "classes": counts,
         "alike": alike,
     }
-    return Answer(data, text, f"Next: onebyone predict {as_word(into)} IMAGE...")
+    return Output(data, text, f"Next: onebyone predict {as_word(into)} IMAGE...")
 
 
 def _learnt(
@@ -216,7 +216,7 @@ def predict_command(
         float | None,
         typer.Option(metavar="SHARE", help="Share of known images that may be unknown.", show_default=False),
     ] = None,
-) -> Answer:
+) -> Output:
     """Predict the classes of images, with probabilities.
 
     An image that is like nothing learnt is marked as unknown. Its nearest
@@ -262,7 +262,7 @@ def predict_command(
         "unreadable": {printable(path): why for path, why in failed.items()},
         "skipped": {printable(path): why for path, why in skipped.items() if path not in failed},
     }
-    return Answer(data, text, "", failure)
+    return Output(data, text, "", failure)
 
 
 def image_files(given: Sequence[Path]) -> tuple[list[Path], dict[Path, str]]:
@@ -305,7 +305,7 @@ def csv_text(rows: Sequence[dict[str, Any]], classes: Sequence[str]) -> str:
 
 def info_command(
     file: Model, every: Annotated[bool, typer.Option("--all", help="Show all classes.", show_default=False)] = False
-) -> Answer:
+) -> Output:
     """Show classes, bytes and accuracy of a saved classifier.
 
     Of more than ten classes, it shows the ten with the lowest accuracy and the
@@ -358,7 +358,7 @@ def info_command(
         shown = sorted(shown, key=lambda each: each[1])[:SHOWN]
     width = max(len(named(name)) for name, _ in shown)
     lines += [f"{named(name):<{width}}  {count:>9,}" for name, count in shown]
-    return Answer(data, "\n".join(lines))
+    return Output(data, "\n".join(lines))
 
 
 def class_counts(clf: OnlineClassifier) -> dict[str, int]:

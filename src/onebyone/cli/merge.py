@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onebyone.cli.learn import loaded
-from onebyone.cli.output import Answer
+from onebyone.cli.output import Output
 from onebyone.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def merge_command(
     ],
     into: Annotated[Path, typer.Option(metavar="FILE", help="The file to write.", show_default=False)],
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
-) -> Answer:
+) -> Output:
     """Merge classifiers that were taught separately.
 
     The result is the same as if one classifier had learnt all samples. All
@@ -44,7 +44,7 @@ def merge_command(
         merged.save(into)
     classes, samples = [str(label) for label in merged.classes_.tolist()], merged.n_samples_seen_
     text = f"{len(files)} classifiers, {samples} samples, {len(classes)} classes: {into}"
-    return Answer({"file": str(into), "classes": classes, "samples": samples}, text)
+    return Output({"file": str(into), "classes": classes, "samples": samples}, text)
 
 
 def merged_from(files: Sequence[Path]) -> OnlineClassifier:

@@ -29,7 +29,7 @@ OPTIONS: dict[str, Any] = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class Output:
     """The result of a command."""
 
     data: Any  # for --json
@@ -38,7 +38,7 @@ class Answer:
     failure: str = ""  # a sentence for stderr; the command then ends with code 1
 
 
-def command(function: Callable[..., Answer]) -> Callable[..., None]:
+def command(function: Callable[..., Output]) -> Callable[..., None]:
     """A command that prints what the function returns; it has the function's options, --json and --quiet."""
     signature = inspect.signature(function, eval_str=True)
     kind = inspect.Parameter.KEYWORD_ONLY

@@ -6,25 +6,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from onebyone.cli.options import Address, DataDir, Device, Executor, Jobs, Methods, names
-from onebyone.cli.output import Answer
+from onebyone.cli.output import Output
 from onebyone.cli.sweep_view import show_progress
 from onebyone.errors import UsageError
-from onebyone.paper import ablation, records
-from onebyone.paper.comparison import PaperTable
+from onebyone.executors import executor_named
+from onebyone.paper import records
+from onebyone.paper.comparison import table
 from onebyone.paper.printed import BEYOND, TITLES, Part, rank
 from onebyone.paper.records import CellKey, Records
-from onebyone.paper.report import check_folder, check_page, publish, publish_markdown
+from onebyone.paper.report import Study, check_folder, check_page, publish, publish_markdown, read_tried
 from onebyone.paper.reproduce import EVERYTHING, TARGETS, collect, parts_of, protocols_of, reproduce
-from onebyone.paper.study import Study, read_tried
-from onebyone.runs.executors import executor_named
 from onebyone.runs.results import Record
-from onebyone.runs.table import render
 from onebyone.runs.winners import winners_in
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 Target = Annotated[
     str,
@@ -54,7 +55,7 @@ def reproduce_command(
     jobs: Jobs = None,
     executor: Executor = "local",
     address: Address = None,
-) -> Answer:
+) -> Output:
     """Repeat the paper: do the missing runs of a table or figure.
 
     Writes records (CSV), a page, figures and tables. After Ctrl-C or a crash,
@@ -105,41 +106,30 @@ def _show(
     page: Path,
     tried: Path,
     failed: Sequence[str] = (),
-) -> Answer:
+) -> Output:
     """Write the page of some records, which ``command`` makes again, and answer with their tables."""
     parts = found.with_own(parts)
     study = Study(found.of(parts), parts, protocols, command=command, tried=read_tried(tried))
     publish(study, page)
-    tables = (*study.tables, *study.ends, *study.beyond)
-    return Answer(
-        {"tables": [_table_data(table) for table in tables], "page": page, "failed": sorted(failed)},
-        "\n".join(f"{render(table.table())}\n" for table in tables),
+    shown = dict(study.tables())
+    return Output(
+        {"tables": [_table_data(rows) for rows in shown.values()], "page": page, "failed": sorted(failed)},
+        "\n".join(f"{name}, in per cent\n{table(rows).to_string(index=False)}\n" for name, rows in shown.items()),
         f"The page: {page}" + (" (QUICK: its numbers mean nothing)" if study.is_quick else ""),
         f"{len(failed)} runs failed, see error.txt in {', '.join(failed)}" if failed else "",
     )
 
 
-def _table_data(table: PaperTable) -> dict[str, Any]:
+def _table_data(rows: DataFrame) -> dict[str, Any]:
     """A table for JSON: every number, the paper's and ours, and the verdict."""
     cells = [
-        {
-            "method": cell.method,
-            "memory_per_class": cell.memory_per_class,
-            "paper": cell.paper,
-            "ours": cell.ours,
-            "verdict": cell.verdict,
-        }
-        for row in table.rows.values()
-        for cell in row
+        {name: getattr(row.cell, name) for name in ("protocol", "method", "memory_per_class")}
+        | {"paper": row.paper, "ours": row.ours, "verdict": row.verdict}
+        for row in rows.itertuples()
     ]
-    return {
-        "part": table.part.name,
-        "dataset": table.part.dataset,
-        "classes_per_task": table.classes_per_task,
-        "protocol": table.protocol,
-        "metric": table.metric,
-        "cells": cells,
-    }
+    part, first = rows["part"].iloc[0], rows["cell"].iloc[0]
+    about = {"part": part.name, "dataset": part.dataset, "classes_per_task": first.classes_per_task}
+    return about | {"metric": rows["metric"].iloc[0], "cells": cells}
 
 
 def report_command(
@@ -151,7 +141,7 @@ def report_command(
     keep: Annotated[
         Path | None, typer.Option("--records", metavar="FOLDER", help="Also keep all records there.")
     ] = None,
-) -> Answer:
+) -> Output:
     """Report on runs of the paper: a page, figures and tables.
 
     Where folders disagree on a cell, the last one counts.
@@ -174,13 +164,12 @@ def report_command(
         protocols_of(protocol, parts),
         command=_again(found, parts, "all", protocol),
         tried=[entry for folder in folders for entry in read_tried(folder / "tried.yaml")],
-        without=ablation.read(folders, parts),
     )
     if text is None:
         publish(study, out)
     else:
         publish_markdown(study, text)
-    return Answer({"runs": len(rows), "file": text or out}, f"{len(rows)} runs; see: {text or out}")
+    return Output({"runs": len(rows), "file": text or out}, f"{len(rows)} runs; see: {text or out}")
 
 
 def _runs_nothing(options: Mapping[str, object]) -> None:

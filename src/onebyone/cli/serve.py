@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from onebyone.cli.output import Answer, silent
+from onebyone.cli.output import Output, silent
 from onebyone.errors import UsageError
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def serve_command(
     samples: Annotated[
         str | None, typer.Option(help="Built-in samples of the page: shapes or digits.", show_default=False)
     ] = None,
-) -> Answer:
+) -> Output:
     """Serve a classifier over HTTP, with a page to teach it.
 
     Everything taught is in the state folder before it is acknowledged. The
@@ -74,4 +74,4 @@ def serve_command(
     given = {"encoder": encoder, "method": method, "memory": memory, "size": size, "gray": gray, "samples": samples}
     with suppress(KeyboardInterrupt):  # the server has stopped in order, and raises what stopped it
         serve(state, host=host, port=port, token_file=token_file, fsync=cast("Fsync", fsync), ready=ready, **given)
-    return Answer({"state": str(state), "stopped": True}, "stopped; everything taught is in the state folder")
+    return Output({"state": str(state), "stopped": True}, "stopped; everything taught is in the state folder")

@@ -15,22 +15,22 @@ from rich.text import Text
 
 from onebyone.cli.output import silent
 from onebyone.evaluation import Result
-from onebyone.runs.executors import Failed, Status
-from onebyone.runs.sweep import SweepListener
+from onebyone.executors import Failed, Status
+from onebyone.runs.listener import Listener
 
 
 @contextmanager
-def show_progress() -> Iterator[SweepListener]:
+def show_progress() -> Iterator[Listener]:
     """The listener for this output: a live table, lines, or nothing with --json and --quiet."""
     if silent() or not sys.stdout.isatty():
-        yield SweepListener() if silent() else Lines()
+        yield Listener() if silent() else Lines()
         return
     table = LiveTable()
     with Live(table, refresh_per_second=4):
         yield table
 
 
-class Lines(SweepListener):
+class Lines(Listener):
     """One line per finished run."""
 
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
@@ -42,14 +42,14 @@ class Lines(SweepListener):
         print(f"[{self.ends}/{self.total}] {name}  {text}", flush=True)
 
 
-class LiveTable(SweepListener):
+class LiveTable(Listener):
     """Running and failed runs, and as many of the last finished ones as fit on the screen."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock
         self.running: dict[str, Status] = {}
-        self.finished: dict[str, Result] = {}
-        self.failed: dict[str, Failed] = {}
+        self.results: dict[str, Result] = {}
+        self.failures: dict[str, Failed] = {}
         self.nodes: dict[str, str] = {}  # of the runs, if they are not on this machine
         self.total = 0
         self.reads = "reading the data"  # before the runs are planned
@@ -61,7 +61,7 @@ class LiveTable(SweepListener):
         self.reads = f"{what}: {done:,}" + (f" of {total:,}" if total is not None else "")
 
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
-        self.finished, self.total = dict(found), len(waiting) + len(found)
+        self.results, self.total = dict(found), len(waiting) + len(found)
 
     def progressed(self, name: str, status: Status) -> None:
         if self.begun is None:
@@ -75,16 +75,16 @@ class LiveTable(SweepListener):
         last = self.running.get(name)
         self.running = {other: status for other, status in self.running.items() if other != name}
         if isinstance(outcome, Failed):
-            self.failed = self.failed | {name: outcome}
+            self.failures = self.failures | {name: outcome}
         else:
             self.learnt += outcome.samples - last.done if last else 0
-            self.finished = self.finished | {name: outcome}
+            self.results = self.results | {name: outcome}
 
     def stopping(self) -> None:
         self.stop_asked = True
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        running, failed, finished = self.running, self.failed, self.finished
+        running, failed, finished = self.running, self.failures, self.results
         if self.total == 0:
             yield Text(self.reads, style="dim")
             return
@@ -113,9 +113,9 @@ class LiveTable(SweepListener):
         """The number of finished runs, samples per second over all runs, and the remaining time."""
         if self.stop_asked:
             return "stopping after a checkpoint of every run; Ctrl-C again stops at once"
-        parts = [f"{len(self.finished)} of {self.total} finished"]
-        if self.failed:
-            parts.append(f"{len(self.failed)} failed")
+        parts = [f"{len(self.results)} of {self.total} finished"]
+        if self.failures:
+            parts.append(f"{len(self.failures)} failed")
         if self.nodes:
             parts.append(f"{len({self.nodes[name] for name in self.running if name in self.nodes})} nodes")
         seconds = self.clock() - self.begun if self.begun is not None else 0.0
@@ -127,8 +127,8 @@ class LiveTable(SweepListener):
 
     def samples_left(self) -> float:
         """Remaining samples; runs that have not started count with the average of the others."""
-        known = [s.samples for s in self.running.values()] + [r.samples for r in self.finished.values()]
-        waiting = self.total - len(self.running) - len(self.finished) - len(self.failed)
+        known = [s.samples for s in self.running.values()] + [r.samples for r in self.results.values()]
+        waiting = self.total - len(self.running) - len(self.results) - len(self.failures)
         return sum(s.samples - s.done for s in self.running.values()) + waiting * sum(known) / max(1, len(known))
 
 

@@ -88,13 +88,13 @@ CIFAR100 = Archive(
 @register("cifar10", about="Split CIFAR-10: tables 1 and 2")
 def load_cifar10(root: Path | None = None, *, progress: Progress | None = None) -> Dataset:
     """60,000 photographs of 32x32 pixels in 10 classes; 160 MB, downloaded once."""
-    return read(CIFAR10, root, progress)
+    return read_archive(CIFAR10, root, progress)
 
 
 @register("cifar100", about="Split CIFAR-100: the figures")
 def load_cifar100(root: Path | None = None, *, progress: Progress | None = None) -> Dataset:
     """60,000 photographs of 32x32 pixels in 100 (fine) classes; 160 MB, downloaded once."""
-    return read(CIFAR100, root, progress)
+    return read_archive(CIFAR100, root, progress)
 
 
 @register("cifar10-quick", about="for `onebyone reproduce --quick`: a trial run, not for results")
@@ -109,7 +109,7 @@ def load_cifar100_quick(root: Path | None = None, *, progress: Progress | None =
     return load_cifar100(root, progress=progress).few(classes=10, train=20, test=5)
 
 
-def read(archive: Archive, root: Path | None = None, progress: Progress | None = None) -> Dataset:
+def read_archive(archive: Archive, root: Path | None = None, progress: Progress | None = None) -> Dataset:
     """The data set of ``archive``, from ``root`` if given, or else from the cache folder.
 
     It is downloaded into the cache folder only: a ``root`` without the data set is most likely a wrong path.

@@ -30,13 +30,8 @@ def cache_folder() -> Path:
     """
     if chosen := os.environ.get("ONEBYONE_CACHE"):
         return Path(chosen).expanduser()
-    try:
-        from platformdirs import user_cache_path
-    except ImportError:
-        raise UsageError(
-            "finding the cache folder needs platformdirs, which is not installed; run "
-            "`pip install 'onebyone[cli]'`, or set ONEBYONE_CACHE, or give the path of the data as root (data_dir)"
-        ) from None
+    from platformdirs import user_cache_path
+
     return user_cache_path("onebyone")
 
 

@@ -249,12 +249,8 @@ def why_no_image(path: PurePath) -> str:
 
 def pillow() -> ModuleType:
     """Pillow's module Image, which reads HEIC files too if the package pillow-heif is installed."""
-    try:
-        from PIL import Image
-    except ImportError:
-        raise UsageError(
-            "reading images needs Pillow, which is not installed; run `pip install 'onebyone[cli]'`"
-        ) from None
+    from PIL import Image
+
     _register_heif()
     return Image
 

@@ -1,6 +1,6 @@
 """How steps are run, and what they cost."""
 
-from onebyone.engine.captured import Captured, create
+from onebyone.engine.captured import Captured, engine_for
 from onebyone.engine.cost import Cost, measure_cost
 from onebyone.engine.device import choose_device, completion, environment, more_queues, reproducible, torch_settings
 from onebyone.engine.eager import Eager
@@ -13,7 +13,7 @@ __all__ = [
     "NotNow",
     "choose_device",
     "completion",
-    "create",
+    "engine_for",
     "environment",
     "measure_cost",
     "more_queues",

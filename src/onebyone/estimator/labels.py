@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import date
 from numbers import Number
 from typing import Any
@@ -14,7 +14,8 @@ from torch import Tensor
 from onebyone.errors import UsageError, warn
 
 Label = Hashable
-USUAL = (bool, int, str, tuple)
+PLAIN = {bool, int, str}
+USUAL = (*PLAIN, tuple)
 SORTED = (bool, int, float, str, tuple)  # other types may have no total order and stay in order of arrival
 
 
@@ -35,12 +36,15 @@ def as_labels(y: Any, known: Sequence[Label] = (), name: str = "y") -> list[Labe
             "OnlineClassifier requires y to be passed, but the target y is None; give one label per sample"
         )
     labels = list(y) if isinstance(y, (list, tuple)) else _column(y)
-    labels = [plain(label) for label in labels]
-    for position, label in enumerate(labels):
-        if type(label) not in USUAL:
-            _check_usable(label, f"{name}[{position}]")
+    if not {type(label) for label in labels} <= PLAIN:
+        labels = [plain(label) for label in labels]
+        for position, label in enumerate(labels):
+            if type(label) not in USUAL:
+                _check_usable(label, f"{name}[{position}]")
     kinds = {type(label) for label in labels} | {type(label) for label in known[:1]}
     _check_one(kinds, name)
+    if kinds <= PLAIN:
+        return labels
     if kinds == {float} and not all(float.is_integer(label) for label in labels):  # type: ignore[arg-type]
         raise UsageError("Unknown label type: continuous. y has labels that are not whole numbers; give class labels")
     try:
@@ -107,6 +111,10 @@ def to_json(label: Label) -> Any:
     raise UsageError(
         f"a label of type {type(label).__name__} cannot be saved; use strings, numbers, None or tuples of them"
     )
+
+
+def all_to_json(labels: Iterable[Label]) -> list[Any]:
+    return [to_json(label) for label in labels]
 
 
 def from_json(found: Any) -> Label:

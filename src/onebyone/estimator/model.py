@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from itertools import count
 from numbers import Integral
@@ -20,29 +20,45 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 from torch import Tensor, nn
 
+from onebyone import nets
+from onebyone.data import CropFlip, Spec
 from onebyone.engine import choose_device, reproducible
-from onebyone.errors import UsageError, warn
-from onebyone.estimator.building import (
-    INITIAL_CAPACITY,
-    build_learner,
-    check_settings,
-    encoder_size,
-    learner_parameters,
-    method_in_use,
-    warn_of_large_images,
-)
-from onebyone.estimator.held_back import HeldBack, room
-from onebyone.estimator.inputs import Samples, as_samples, images_in, is_image
-from onebyone.estimator.known_files import KnownFiles
+from onebyone.errors import UsageError, unknown, warn
+from onebyone.estimator.inputs import Layout, Samples, read_samples
+from onebyone.estimator.kept import ENOUGH, SIZE, HeldBack, KnownFiles, Record, room
 from onebyone.estimator.labels import Label, as_array, as_labels, in_order
-from onebyone.estimator.record import ENOUGH, SIZE, Record, fitted_temperature
-from onebyone.estimator.samples import Layout
 from onebyone.memory import Memory
-from onebyone.methods import LeftOut, grown
+from onebyone.methods import (
+    AUTO,
+    LeftOut,
+    auto_budget,
+    choose,
+    create,
+    grown,
+    method,
+)
 from onebyone.methods.registry import AnyLearner
-from onebyone.nets import Adapted
+from onebyone.nets import Adapted, Encoder
 from onebyone.options import number_of_bytes
+from onebyone.seeding import seeded
 
+# Capacity for classes at first. From 16 on, doubling it does not change a bit of any score. Products of smaller
+# matrices are summed in another order.
+INITIAL_CAPACITY = 16
+EXPECTED_CLASSES = 64  # "auto" chooses statistics only if those of this many classes fit into the memory
+LARGE_IMAGE = (3, 224, 224)  # a shape that every encoder of images reads
+MAX_PATCH_IMAGE = 64  # pixels of the shorter side from which a warning recommends an encoder
+MAX_REPLAY_SIZE = 2**20  # samples per step
+# Parameters that may change between calls.
+CHANGEABLE = ("batch_size", "epochs", "validation_fraction", "prior", "unknown_rate", "autosave", "every")
+PARAMETER_OF_OPTION = {  # options of methods that are set by a parameter of the classifier
+    "memory_samples": "memory",
+    "memory_per_class": "memory",
+    "budget": "memory",
+    "encoder": "encoder",
+    "augment": "augment",
+}
+USUAL_STATE = (nn.Module._save_to_state_dict, nn.Module.get_extra_state)
 MAX_WEIGHT = 1e6  # of a sample; the weights of many such samples are still a number of samples that a file may hold
 
 
@@ -61,6 +77,14 @@ class State:
     held_back: HeldBack = field(default_factory=HeldBack)  # given, but not learnt
 
     @property
+    def device(self) -> torch.device:
+        return self.learner.counts.device
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.learner.counts.is_cuda
+
+    @property
     def counts(self) -> Tensor:
         """[C] how many samples of each slot's class were given, on the CPU."""
         counts = self.learner.counts.cpu()
@@ -70,12 +94,6 @@ class State:
     def held_back_predictions(self) -> LeftOut:
         """Predictions of the samples that are held back, by the learner as it is now."""
         return self.held_back.predictions(self.learner)
-
-    @cached_property
-    def held_back_temperature(self) -> float:
-        """The temperature of these predictions."""
-        usable = self.held_back_predictions.scores.gather(1, self.held_back_predictions.y[:, None])[:, 0].isfinite()
-        return fitted_temperature(self.held_back_predictions.scores[usable], self.held_back_predictions.y[usable])
 
     @cached_property
     def labels(self) -> list[Label]:
@@ -95,14 +113,12 @@ class State:
 
     def with_labels(self, new: Iterable[Label]) -> State:
         """A state that knows these labels too, in free slots, with a learner that has capacity for them."""
-        slots = dict(self.slots)
-        used = set(slots.values())
-        free = (slot for slot in count() if slot not in used)
-        for label in new:
-            if label not in slots:
-                slots[label] = next(free)
-        if len(slots) == len(self.slots):
+        unknown = [label for label in dict.fromkeys(new) if label not in self.slots]
+        if not unknown:
             return self
+        used = set(self.slots.values())
+        free = (slot for slot in count() if slot not in used)
+        slots = {**self.slots, **dict(zip(unknown, free, strict=False))}
         return replace(self, slots=slots, learner=with_capacity(self, max(slots.values()) + 1))
 
     def slot_of(self, label: Label) -> int:
@@ -222,28 +238,20 @@ def _warn_of_more_bytes(state: State, learner: AnyLearner) -> None:
 # Learning
 
 
-@contextmanager
-def learning() -> Iterator[None]:
-    """Enable gradients, even inside ``torch.no_grad`` or ``torch.inference_mode``, and reproducible steps on a GPU.
-
-    A learner that is built in inference mode cannot be trained later.
-    """
-    with torch.inference_mode(False), torch.enable_grad(), reproducible():
-        yield
-
-
 class Lesson(NamedTuple):
     """Samples to learn."""
 
     x: Samples  # [n]
     slots: Tensor  # [n] the slot of each sample's class
-    order: Tensor  # [m] indices of the samples to learn: those with a weight above 0
+    rows: Tensor | None  # [m] the samples with a weight above 0; None: all
     weight: Tensor | None  # [n] in float64; None if all are 1
+    size: int  # m
     parameters: Mapping[str, Any]  # of the classifier
 
 
 def prepare(
     estimator: BaseEstimator,
+    parameters: Mapping[str, Any],
     state: State | None,
     X: Any,
     y: Any,
@@ -255,7 +263,9 @@ def prepare(
     Parameters
     ----------
     estimator
-        The classifier, for its parameters.
+        The classifier.
+    parameters
+        Its parameters, which were checked.
     state
         Its current state, or None to start from scratch.
     X, y, classes, sample_weight
@@ -268,31 +278,29 @@ def prepare(
     Raises
     ------
     UsageError
-        If a parameter, ``X``, ``y``, ``classes`` or ``sample_weight`` is invalid.
+        If ``X``, ``y``, ``classes`` or ``sample_weight`` is invalid.
     """
-    parameters = estimator.get_params(deep=False)
-    check_settings(parameters)
-    images = images_in(X)
-    one = is_image(X) and np.ndim(y) == 0 and y is not None  # a single image may have a single label
-    labels = as_labels([y] if one else y, state.labels if state else ())
+    layout = None if state is None else state.layout
+    x = read_samples(X, layout, parameters["channels"], estimator, lambda: encoder_size(parameters["encoder"]))
+    labels = as_labels([y] if x.is_one(y) else y, state.labels if state else ())
     announced = as_labels(list(classes), labels, "classes") if classes is not None else []
-    size = encoder_size(parameters["encoder"]) if state is None and images is not None else None
-    x = as_samples(X, images, state.layout if state else None, estimator.channels, estimator, size)
-    if len(x) != len(labels):
+    if len(x.source) != len(labels):
         raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
     if state is None:
         state = begin(parameters, x.layout, X)
+    if sample_weight is None:
+        weight, rows, used = None, None, labels
     else:
-        check_unchanged(state, parameters)
-    weight = None if sample_weight is None else read_weights(sample_weight, len(labels), state.learner)
-    order = torch.arange(len(labels)) if weight is None else weight.nonzero().flatten()
-    if not len(order) and not state.slots:
-        raise UsageError("sample_weight is zero for all samples, so nothing can be learnt; give a larger weight")
-    state = state.with_labels([*announced, *(labels[index] for index in order.tolist())])
+        weight = read_weights(sample_weight, len(labels), state.learner)
+        rows = weight.nonzero().flatten()
+        used = [labels[row] for row in rows.tolist()]
+        if not used and not state.slots:
+            raise UsageError("sample_weight is zero for all samples, so nothing can be learnt; give a larger weight")
+        if bool((weight[rows] == 1).all()):
+            weight = None  # samples of weight 0 are left out, and without weights the steps are the usual ones
+    state = state.with_labels([*announced, *used])
     slots = torch.tensor([state.slots.get(label, 0) for label in labels])  # 0: of weight 0, and not used
-    if weight is not None and bool((weight[order] == 1).all()):
-        weight = None  # zeros are not in the order, and without weights the steps are the usual ones
-    return state, Lesson(x, slots.to(state.learner.device), order, weight, parameters)
+    return state, Lesson(x, slots.to(state.device), rows, weight, len(used), parameters)
 
 
 def read_weights(given: Any, count: int, learner: AnyLearner) -> Tensor:
@@ -345,7 +353,7 @@ def check_unchanged(state: State, parameters: Mapping[str, Any]) -> None:
 def train(
     state: State,
     lesson: Lesson,
-    order: Tensor,
+    order: Tensor | None = None,
     *,
     again: bool = False,
     in_sequence: bool = False,
@@ -359,7 +367,7 @@ def train(
     lesson
         The samples.
     order
-        [m] indices of the samples, in the order of the steps.
+        [m] indices of the samples, in the order of the steps. None: as they were given.
     again
         Whether these samples were learnt before. Then nothing is stored, counted or recorded.
     in_sequence
@@ -369,34 +377,38 @@ def train(
     -------
     The state with the samples that are held back, and with more predictions of samples before they were learnt.
     """
-    learner, record, held = state.learner, state.record, state.held_back
+    learner, device, record, held = state.learner, state.device, state.record, state.held_back
+    order = lesson.rows if order is None else order
     if not again:
-        learner.settle(len(order))
+        learner.settle(lesson.size)
     share = holding_share(learner, lesson)
     boundaries = in_sequence and learner.needs_boundaries
     # Learners to which the number of samples in a step does not matter take larger steps, which are faster.
     size = int(lesson.parameters["batch_size"]) if learner.steps_matter else learner.chunk
-    for start in range(0, len(order), size):
-        index = order[start : start + size]
-        batch, classes = lesson.x[index].to(learner.device), lesson.slots[index.to(lesson.slots.device)]
-        weight = None if lesson.weight is None else lesson.weight[index].to(learner.device)
-        if again and len(held):
-            learnt = ~held.contains(batch).to(batch.device)
-            batch, classes = batch[learnt], classes[learnt]
-            weight = None if weight is None else weight[learnt]
-        elif share and not again:
-            held, batch, classes = held.divide(batch, classes, learner, share)
-        if not len(classes):
-            continue
-        if not again and not learner.leaves_out and len(held) < ENOUGH:
-            record = predicted(learner, batch, classes, record, len(order) - start)
-        if boundaries and learner.observed.any() and not learner.observed[classes].all():
-            learner.end_task()
-        step = learner.repeat if again else learner.observe
-        if weight is None:
-            step(batch, classes)
-        else:
-            step(batch, classes, weight)
+    with reproducible() if state.on_gpu else nullcontext():
+        for start in range(0, lesson.size, size):
+            rows = slice(start, start + size) if order is None else order[start : start + size]
+            batch, classes = lesson.x[rows].to(device), lesson.slots[rows]
+            weight = None if lesson.weight is None else lesson.weight[rows].to(device)
+            if again and len(held.y):
+                learnt = ~held.contains(batch).to(batch.device)
+                batch, classes = batch[learnt], classes[learnt]
+                weight = None if weight is None else weight[learnt]
+            elif share and not again:
+                held, batch, classes = held.divide(batch, classes, learner, share)
+            if not len(classes):
+                continue
+            if not again and not learner.leaves_out and len(held.y) < ENOUGH:
+                record = predicted(learner, batch, classes, record, lesson.size - start)
+            if boundaries and learner.observed.any() and not learner.observed[classes].all():
+                learner.end_task()
+            step = learner.repeat if again else learner.observe
+            if weight is None:
+                step(batch, classes)
+            else:
+                step(batch, classes, weight)
+    if learner.leaves_out and held is state.held_back and not len(held.y):
+        return state  # nothing was computed from what the learner was before
     return replace(state, record=record, held_back=held)
 
 
@@ -433,45 +445,245 @@ def predicted(learner: AnyLearner, x: Tensor, slots: Tensor, record: Record, lef
 def changeable(learner: AnyLearner) -> dict[str, Tensor]:
     """The tensors of a state that a step may change, except the rows of memories, which have a journal."""
     found: dict[str, Tensor] = {}
-    _collect(learner, "", found)
+    _collect(learner, "", found, [])
     return found
 
 
-def _collect(module: nn.Module, prefix: str, found: dict[str, Tensor]) -> None:
+def _collect(module: nn.Module, prefix: str, found: dict[str, Tensor], memories: list[Memory]) -> None:
     if isinstance(module, Adapted) and module.fixed:
         return  # without visiting its layers, which takes longer than learning a sample
-    module._save_to_state_dict(found, prefix, keep_vars=False)
-    for name, part in module.named_children():
-        _collect(part, f"{prefix}{name}.", found)
+    if (type(module)._save_to_state_dict, type(module).get_extra_state) != USUAL_STATE:
+        module._save_to_state_dict(found, prefix, keep_vars=False)
+    elif module._parameters or module._buffers:  # the same in a tenth of the time
+        found |= {prefix + name: each.detach() for name, each in module._parameters.items() if each is not None}
+        hidden = module._non_persistent_buffers_set
+        found |= {
+            prefix + name: each for name, each in module._buffers.items() if each is not None and name not in hidden
+        }
+    for name, part in module._modules.items():
+        if part is not None:
+            _collect(part, f"{prefix}{name}.", found, memories)
     unchanged: Iterable[str] = ()
     if isinstance(module, Memory):
         unchanged = module.fields
+        memories.append(module)
     elif isinstance(module, Adapted) and module.frozen:
         unchanged = dict(module.named_parameters())
     for name in unchanged:
         found.pop(prefix + name, None)
 
 
-@contextmanager
-def restored_on_error(learner: AnyLearner) -> Iterator[None]:
-    """If the block raises anything, restore the current state of the learner bit for bit.
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    for name, tensor in tensors.items():
+        # The sum takes less time. It may overflow, where all numbers are finite.
+        if tensor.is_floating_point() and not math.isfinite(tensor.sum()) and not bool(tensor.isfinite().all()):
+            raise UsageError(
+                f"{name} is not finite because training diverged; use a smaller learning_rate in options, "
+                "and weights of about 1 in sample_weight if it is given"
+            )
+
+
+class Backup:
+    """The state of a learner before a change, to take the change back bit for bit.
 
     Weights and statistics are copied, which costs no more than a step that reads and writes all of them. A memory may
-    be much larger, so only the rows that are overwritten are copied.
+    be much larger, so only the rows that are overwritten are copied. Call :meth:`end` at the end.
     """
-    before = {name: tensor.clone() for name, tensor in changeable(learner).items()}
-    memories = [part for part in learner.modules() if isinstance(part, Memory)]
-    for memory in memories:
-        memory.journal = []
-    try:
-        yield
-    except BaseException:
-        for memory in memories:
+
+    def __init__(self, learner: AnyLearner) -> None:
+        self.learner = learner
+        found, self.memories = dict[str, Tensor](), list[Memory]()
+        _collect(learner, "", found, self.memories)
+        self.before = {name: tensor.clone() for name, tensor in found.items()}
+        for memory in self.memories:
+            memory.journal = []
+
+    def restore(self) -> None:
+        for memory in self.memories:
             memory.undo()
-        begun = changeable(learner).keys() - before.keys()  # state of an optimizer that had taken no step
-        state = learner.state_dict() | before
-        learner.load_state_dict({name: tensor for name, tensor in state.items() if name not in begun})
-        raise
-    finally:
-        for memory in memories:
+        begun = changeable(self.learner).keys() - self.before.keys()  # state of an optimizer that had taken no step
+        state = self.learner.state_dict() | self.before
+        self.learner.load_state_dict({name: tensor for name, tensor in state.items() if name not in begun})
+
+    def end(self) -> None:
+        for memory in self.memories:
             memory.journal = None
+
+
+# Building a learner from the parameters of a classifier
+
+
+def learner_parameters(parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters that define the learner. They must not change between calls of ``partial_fit``.
+
+    Statistics freeze an encoder in any case, so classifiers with and without ``freeze_encoder`` are the same.
+    """
+    own = {name: value for name, value in parameters.items() if name not in CHANGEABLE}
+    if own["method"] in (AUTO, "lda") and nets.is_pretrained(own["encoder"]):
+        own["freeze_encoder"] = True
+    return own | {"options": dict(own["options"] or {})}
+
+
+def method_in_use(parameters: Mapping[str, Any], layout: Layout) -> str:
+    """The method to use with these parameters, for samples of this layout."""
+    if parameters["method"] != AUTO:
+        return str(parameters["method"])
+    given, frozen = parameters["encoder"], parameters["freeze_encoder"]
+    if nets.is_pretrained(given) or (isinstance(given, nn.Module) and frozen):
+        return "lda"
+    spec = Spec(layout.sample_shape, EXPECTED_CLASSES, layout.dtype)
+    return choose(spec, budget(parameters["memory"], layout), network=frozen or given != AUTO)
+
+
+def encoder_size(kind: Any) -> tuple[int, int] | None:
+    """Height and width that an encoder resizes images to; None without an encoder, or if it reads any size."""
+    if nets.is_pretrained(kind):
+        with torch.device("meta"):  # no weights
+            kind = nets.pretrained(kind, LARGE_IMAGE, weights=False)
+    return nets.image_size(kind) if isinstance(kind, nn.Module) else None
+
+
+def warn_of_large_images(name: str, parameters: Mapping[str, Any], layout: Layout) -> None:
+    """Warn if statistics without an encoder are to learn images that they reduce by more than half."""
+    side, size = min(layout.sample_shape[1:], default=0), parameters["options"].get("size", nets.LARGEST)
+    if side > max(MAX_PATCH_IMAGE, size) and name in ("patch-lda", "lda") and parameters["encoder"] == AUTO:
+        warn(
+            f"images of {side} pixels are reduced to {size} pixels, so fine detail is lost; for photographs "
+            'give encoder="lite0" (pip install \'onebyone[photos]\'), or give method="lda" a larger size in options',
+        )
+
+
+def build_learner(
+    name: str, parameters: Mapping[str, Any], layout: Layout, seed: int, device: torch.device
+) -> AnyLearner:
+    """A learner of the method ``name``, with the initial capacity for classes."""
+    options = dict(parameters["options"])
+    known = known_options(name)
+    for option, parameter in PARAMETER_OF_OPTION.items():
+        if option in options:
+            raise UsageError(f"{option} is given as an option; use the parameter {parameter} instead")
+    spec = Spec(layout.sample_shape, INITIAL_CAPACITY, layout.dtype, augmentation(parameters["augment"], layout))
+    options |= encoder_option(name, parameters, layout, seed)
+    if not options.keys() & {"encoder"}:
+        for parameter, default in (("encoder", AUTO), ("freeze_encoder", False)):
+            if parameters[parameter] != default:
+                raise UsageError(
+                    f"{parameter} is given, but {name} has no network; omit it, or use another method, such as lda"
+                )
+
+    def build(**size: int) -> AnyLearner:
+        learner = create(name, spec, seed=seed, device=device, **options, **size)
+        check_replay_size(learner)
+        return learner
+
+    if "budget" in known:
+        given = options.get("encoder")
+        encoded = given if method(name).learner.mergeable and isinstance(given, Adapted) else None
+        size = budget(parameters["memory"], layout, encoded)
+        is_chosen = parameters["method"] == AUTO
+        return build(budget=auto_budget(spec, size, encoded=encoded is not None) if is_chosen else size)
+    if "memory_samples" in known:
+        return build(memory_samples=memory_samples(parameters["memory"], build))
+    return build()
+
+
+def check_replay_size(learner: AnyLearner) -> None:
+    """Raise an error if a step would allocate too much. The value may come from a file that is not trusted."""
+    size = getattr(learner.options, "replay_size", 0)
+    if size > MAX_REPLAY_SIZE:
+        raise UsageError(f"replay_size is {size}; it must be at most {MAX_REPLAY_SIZE}")
+
+
+def memory_samples(amount: Any, build: Callable[..., AnyLearner]) -> int:
+    """The parameter ``memory`` as a number of samples, for the learner that ``build`` returns."""
+    if isinstance(amount, str):
+        smallest, larger = (build(memory_samples=count).memory_bytes for count in (1, 2))
+        size = number_of_bytes(amount, "memory")
+        if size < smallest:
+            raise UsageError(
+                f"memory is {amount!r}, but a memory for one sample takes {smallest} bytes; give a larger one"
+            )
+        if larger <= smallest:  # a learner that does not say how many bytes its memory has
+            raise UsageError(
+                f"memory is {amount!r}, but this method does not tell the bytes of a sample; give a number of samples"
+            )
+        return 1 + (size - smallest) // (larger - smallest)
+    return number_of_samples(amount)
+
+
+def budget(amount: Any, layout: Layout, encoder: Adapted | None = None) -> int:
+    """The parameter ``memory`` in bytes. A number of samples is converted to the bytes of the samples alone.
+
+    With an encoder these are the bytes of the images that it reads, or of its features if that is more. So a small
+    image, which it enlarges, counts as much as a large one.
+    """
+    if isinstance(amount, str):
+        return number_of_bytes(amount, "memory")
+    sample = math.prod(layout.shape) * layout.dtype.itemsize
+    if encoder is not None:
+        sample = max(sample, 4 * encoder.width, 3 * math.prod(nets.image_size(encoder) or (0,)))
+    return number_of_samples(amount) * sample
+
+
+def number_of_samples(amount: Any) -> int:
+    if not isinstance(amount, Integral) or isinstance(amount, bool) or int(amount) < 1:
+        raise UsageError(
+            f"memory is {amount!r}; give the number of samples to keep, at least 1, or a size such as '3MB'"
+        )
+    return int(amount)
+
+
+def augmentation(kind: Any, layout: Layout) -> CropFlip:
+    """The augmentation for the parameter ``augment``. A crop shifts an image by up to an eighth of its shorter side.
+
+    ``auto`` crops images of at least 24 pixels, because crops of small images cost accuracy: on the 8x8 digits, one
+    class at a time, a shift of one pixel cost CCP 25 points. It never flips, because whether a mirrored image belongs
+    to the same class depends on the data.
+
+    >>> augmentation("auto", Layout.of(torch.zeros(1, 32, 40, 3)))
+    CropFlip(padding=4, flip=False)
+    """
+    if kind not in ("auto", "none", "crop", "crop+flip"):
+        raise unknown("augment", str(kind), ["auto", "none", "crop", "crop+flip"])
+    side = min(layout.sample_shape[1:], default=0)
+    crop = side >= 24 if kind == "auto" else kind != "none"
+    return CropFlip(side // 8 if crop else 0, flip=kind == "crop+flip")
+
+
+def known_options(name: str) -> set[str]:
+    """The names of the options of a method."""
+    return {item.name for item in fields(method(name).options)}
+
+
+def encoder_option(
+    name: str, parameters: Mapping[str, Any], layout: Layout, seed: int, *, pretrained: bool = True
+) -> dict[str, Any]:
+    """The option ``encoder`` of a method, or nothing if it has none. Statistics never change an encoder."""
+    given, frozen = parameters["encoder"], parameters["freeze_encoder"]
+    if "encoder" not in known_options(name):
+        return {}
+    if method(name).learner.mergeable:
+        if isinstance(given, str) and not nets.is_pretrained(given):
+            return {"encoder": given}  # none, or one that the learner refuses
+        frozen = True
+    with seeded(seed, "weights"):
+        return {"encoder": encoder(given, layout, frozen=frozen, pretrained=pretrained)}
+
+
+def encoder(kind: Any, layout: Layout, *, frozen: bool, pretrained: bool = True) -> str | Encoder:
+    """The option ``encoder`` of the learner: the name of an encoder of this library, or an :class:`Encoder`."""
+    shape = layout.sample_shape
+    if kind == "auto" and layout.axes == "vector" and layout.dtype != torch.uint8:
+        kind = "scaled-mlp"  # numbers may have any unit, but bytes all have the same scale
+    module: nn.Module
+    if nets.is_pretrained(kind):
+        limits = (-1.0, 1.0) if layout.dtype == torch.uint8 else (0.0, 1.0)  # bytes are scaled by the learner
+        module = nets.pretrained(kind, shape, weights=pretrained, limits=limits)
+    elif isinstance(kind, nn.Module) and not isinstance(kind, Encoder):
+        module = kind
+    elif not frozen:
+        return kind  # type: ignore[no-any-return]  # the options refuse anything that is not an encoder
+    else:
+        module = nets.create(kind, shape)
+    own = isinstance(kind, str) and not nets.is_pretrained(kind)  # other encoders are not rescaled
+    return Adapted(module, shape, frozen=frozen, rescale=own)

@@ -1,103 +1,154 @@
-"""Answers of a classifier in one state: from scores to probabilities, and which samples are unknown."""
+"""Answers of a classifier in one state: probabilities, what is unknown, and their export for other programs."""
 
 from __future__ import annotations
 
+import json
+import logging
 import math
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
+from copy import copy
+from dataclasses import replace
 from functools import cached_property
+from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from onebyone.engine import reproducible
 from onebyone.errors import UsageError, warn
-from onebyone.estimator.labels import Label
-from onebyone.estimator.model import State, known_labels
-from onebyone.estimator.record import ENOUGH
-from onebyone.methods import Learner, LeftOut
+from onebyone.estimator.inputs import Samples
+from onebyone.estimator.kept import ENOUGH
+from onebyone.estimator.labels import Label, to_json
+from onebyone.estimator.model import State, changeable, check_finite, known_labels
+from onebyone.files import atomic_write
+from onebyone.methods import LeftOut
+from onebyone.methods.temperature import ANY_FEATURES, fitted_temperature, probabilities
 
 Source = Literal["left out", "held back", "left out by the statistics", "predicted before learnt"]
 SUPPORT = 2  # values that must be expected below a quantile of values
+# torch warns here of each operator of torchvision that it cannot export because torchvision is not installed. No method
+# uses one.
+REGISTRATION = "torch.onnx._internal.exporter._registration"
 CONFIDENCE = 0.95  # of a limit where fewer are
 
 
 class Predictor:
-    """How a classifier answers in one state. What takes long to compute is computed when it is first needed.
+    """The answers of a classifier in one state: from scores to probabilities, and what is unknown.
 
-    ``predict``, ``export`` and the server turn scores into answers here. It belongs to its state: a classifier makes
-    one for each question. For answers that last while the classifier learns on, give a copy of the state and call
-    :meth:`freeze`.
+    ``predict``, ``export`` and the server turn scores into answers here. It never changes: a value that takes long to
+    compute is computed when it is first needed, and then kept. A classifier drops its predictor when it changes. For
+    answers that last longer, :meth:`frozen` returns a predictor that owns its tensors.
 
     Parameters
     ----------
     state
         The state of a classifier. It must not change while this object is used.
-    prior, unknown_rate
-        Parameters of the classifier.
+    parameters
+        Those of the classifier, of which ``prior`` and ``unknown_rate`` are used.
     """
 
-    def __init__(self, state: State, prior: Any, unknown_rate: float) -> None:
-        self.state, self.prior, self.unknown_rate = state, prior, unknown_rate
-        self._frozen: tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], Tensor] | None = None
+    def __init__(self, state: State, parameters: Mapping[str, Any]) -> None:
+        self.state, self.parameters = state, parameters
+        self.prior, self.unknown_rate = parameters["prior"], float(parameters["unknown_rate"])
+        self._readouts: tuple[Callable[[Tensor], Tensor], Callable[[Tensor, Tensor], Tensor], Tensor] | None = None
 
     @torch.no_grad()
-    def freeze(self) -> Self:
-        """Compute everything that answers depend on. The learner must be a copy, which nobody else uses."""
-        learner = self.state.learner.eval().requires_grad_(False)
-        self._frozen = learner.readout(), learner.typicality_readout(), ~learner.observed
-        _ = self.temperature, self.probabilities, self.shift, self.threshold, self._columns
-        for part in learner.modules():
-            if isinstance(part, Learner):
-                part.drop_solution()  # it refers to the learner, so neither would be freed before garbage is collected
-        return self
+    def frozen(self) -> Predictor:
+        """A predictor with the same answers, for which everything is computed. The state must be a copy.
 
-    def scores(self, x: Tensor) -> Tensor:
-        """[n, *shape] as the learner reads samples -> [n, C] scores of all slots."""
-        return self.state.learner.scores(x)
+        It uses the learner for features only. What else it needs are tensors of its own.
+        """
+        learner = self.state.learner.eval().requires_grad_(False)
+        found = copy(self)
+        found._readouts = learner.readout(), learner.typicality_readout(), ~learner.observed
+        _ = found.temperature, found.shift, found.threshold, found._columns
+        learner.drop_solution()  # it refers to the learner, so neither would be freed before garbage is collected
+        return found
+
+    # From samples
+
+    def decisions(self, samples: Samples) -> Tensor:
+        """[n, classes] scores with the prior, in the order of ``classes_``, on the CPU."""
+        learner, device = self.state.learner, self.state.learner.counts.device
+        with reproducible() if self.state.on_gpu else nullcontext():
+            parts = [learner.scores(part.to(device)).cpu() for part in samples.chunks()]
+        return self._columns_of(self.decision(self._without_nan(joined(parts))))
+
+    def examined(self, samples: Samples) -> tuple[Tensor, Tensor]:
+        """What :meth:`decisions` returns, and the typicality [n] in float64, with one pass through an encoder."""
+        device = self.state.device
+        with reproducible() if self.state.on_gpu else nullcontext():
+            found = [self.scores_and_typicality(part.to(device)) for part in samples.chunks()]
+        scores, typicality = (joined([part[index].cpu() for part in found]) for index in (0, 1))
+        decisions = self._columns_of(self.decision(self._without_nan(scores)))
+        return decisions, self._without_nan(typicality.double())
+
+    @torch.no_grad()
+    def typicality(self, samples: Samples) -> Tensor:
+        """[n] in float64, on the CPU."""
+        learner, device = self.state.learner, self.state.learner.counts.device
+        with reproducible() if self.state.on_gpu else nullcontext():
+            parts = [learner.typicality(part.to(device)).cpu() for part in samples.chunks()]
+        return self._without_nan(joined(parts).double())
+
+    def answers(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[n, *shape] as the learner reads samples -> probabilities [n, classes] and typicality [n]."""
+        scores, typicality = self.scores_and_typicality(x)
+        return self._softened(self._columns_of(self.decision(scores))), typicality  # programs may lack float64
 
     def scores_and_typicality(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[n, *shape] as the learner reads samples -> [n, C] scores of all slots, and [n]."""
         learner = self.state.learner
-        if self._frozen is None:
+        if self._readouts is None:
             return learner.scores_and_typicality(x)
-        readout, typicality, unseen = self._frozen
+        readout, typicality, unseen = self._readouts
         features = learner.features(x)
         scores = readout(features).masked_fill(unseen, -torch.inf)
         return scores, typicality(features, scores)
+
+    # From scores
 
     def decision(self, scores: Tensor) -> Tensor:
         """[n, C] scores of all slots -> [n, C] with the prior, to be divided by the temperature."""
         # The temperature takes a while to compute, and is not needed if all classes are equally probable.
         return scores if self.shift is None else scores + (self.temperature * self.shift).to(scores)
 
-    def in_order(self, decision: Tensor) -> Tensor:
-        """[n, C] of all slots -> [n, classes] in the order of ``classes_``."""
-        return decision[:, self._columns]
+    def probabilities(self, decision: Tensor) -> Tensor:
+        """[n, ...] scores with the prior -> [n, ...] in the same type, computed in float64."""
+        return self._softened(decision.double()).to(decision)
 
-    def probabilities_of(self, decision: Tensor) -> Tensor:
-        """[n, classes] -> [n, classes]."""
-        return self.probabilities(decision / self.temperature)
+    def _softened(self, decision: Tensor) -> Tensor:
+        return probabilities(decision / self.temperature)
 
     def is_unknown(self, typicality: Tensor) -> Tensor:
         """[n] whether samples are like nothing learnt."""
         return ~(typicality.double() >= self.threshold)
 
+    def _columns_of(self, decision: Tensor) -> Tensor:
+        """[n, C] of all slots -> [n, classes] in the order of ``classes_``."""
+        return decision[:, self._columns]
+
+    def _without_nan(self, numbers: Tensor) -> Tensor:
+        if numbers.isnan().any():
+            check_finite(changeable(self.state.learner))
+            raise UsageError(
+                "X has values so large that their scores are NaN; expected values as in training: scale or remove them"
+            )
+        return numbers
+
     @cached_property
     def temperature(self) -> float:
         """The number that scores are divided by before probabilities are computed."""
-        if uses_held_back(self.state):
-            return self.state.held_back_temperature
-        return self.state.record.temperature if uses_predictions(self.state) else self.state.learner.temperature()
-
-    @cached_property
-    def probabilities(self) -> Callable[[Tensor], Tensor]:
-        """The function from scores, divided by the temperature, to probabilities, for which that was fitted.
-
-        The temperature of predictions is that of a softmax. ``hybrid`` has the temperature of its statistics before,
-        which is that of their mean of three.
-        """
-        return softmax if uses_predictions(self.state) else self.state.learner.probabilities
+        expected = self.state.learner.temperature()
+        if not uses_predictions(self.state):
+            return expected
+        scores, y, _ = evidence(self.state).predictions
+        usable = scores.gather(1, y[:, None])[:, 0].isfinite()  # not of a class that the learner has never seen
+        return fitted_temperature(expected, scores[usable].double(), y[usable], ANY_FEATURES.doubt)
 
     @cached_property
     def shift(self) -> Tensor | None:
@@ -147,19 +198,19 @@ def evidence(state: State) -> Evidence:
     return Evidence(state.record.left_out, "predicted before learnt")
 
 
-def softmax(scores: Tensor) -> Tensor:
-    return scores.softmax(1)
+def joined(parts: Sequence[Tensor]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
 
 
 def uses_predictions(state: State) -> bool:
     """Whether predictions of samples that were not learnt, or not yet, decide how confident the classifier is."""
-    enough = max(len(state.held_back), len(state.record.y)) >= ENOUGH
+    enough = max(len(state.held_back.y), len(state.record.y)) >= ENOUGH
     return enough and not state.learner.leaves_out
 
 
 def uses_held_back(state: State) -> bool:
     """Whether these are predictions of samples that are held back."""
-    return len(state.held_back) >= ENOUGH
+    return len(state.held_back.y) >= ENOUGH
 
 
 def log_prior(state: State, prior: Any) -> Tensor | None:
@@ -235,3 +286,75 @@ def tolerance_limit(values: Tensor, rate: float) -> float:
     factor = (share + math.sqrt(share**2 - first * second)) / first
     limit = float(spread.mean() + factor * spread.std())
     return -math.exp(limit) if are_distances else -limit
+
+
+# Export: ONNX and torch.export
+
+
+class AnswerModel(nn.Module):
+    """Samples as given to ``predict_proba`` [n, ...] -> probabilities [n, classes], and typicality [n]."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        super().__init__()
+        # Not a submodule: its learner has a memory of private samples, which must not be exported.
+        self.predictor = predictor
+        self.eval()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.predictor.answers(self.predictor.state.layout.channels_first(x))
+
+
+def export(path: Path, predictor: Predictor) -> None:
+    """Write ``path`` in the format given by its suffix."""
+    state = predictor.state
+    predictor = Predictor(replace(state, learner=state.learner.portable_copy()), predictor.parameters).frozen()
+    texts = {
+        "classes": json.dumps([to_json(label) for label in state.labels]),
+        "temperature": json.dumps(predictor.temperature),
+        "unknown_threshold": json.dumps(predictor.threshold if math.isfinite(predictor.threshold) else None),
+    }
+    samples = torch.zeros(2, *state.layout.shape, dtype=state.layout.dtype)
+    match path.suffix:
+        case ".pt2":
+            write = export_torch
+        case ".onnx":
+            write = export_onnx
+        case suffix:
+            raise UsageError(f"{path} has the suffix {suffix!r}; use '.onnx', or '.pt2' for torch.export")
+    with atomic_write(path) as temporary:
+        write(temporary, AnswerModel(predictor), samples, texts)
+
+
+def export_torch(path: Path, model: nn.Module, samples: Tensor, texts: dict[str, str]) -> None:
+    program = torch.export.export(model, (samples,), dynamic_shapes=({0: torch.export.Dim("n")},))
+    with path.open("wb") as file:
+        torch.export.save(program, file, extra_files={f"{name}.json": text for name, text in texts.items()})
+
+
+def export_onnx(path: Path, model: nn.Module, samples: Tensor, texts: dict[str, str]) -> None:
+    with warnings.catch_warnings(), only_errors(REGISTRATION):
+        warnings.simplefilter("ignore", FutureWarning)  # from torch, about its own code
+        program = torch.onnx.export(
+            model,
+            (samples,),
+            dynamo=True,
+            dynamic_shapes=({0: torch.export.Dim("n")},),
+            input_names=["samples"],
+            output_names=["probabilities", "typicality"],
+            verbose=False,
+        )
+    assert program is not None
+    program.model.metadata_props.update(texts)
+    path.write_bytes(program.model_proto.SerializeToString())
+
+
+@contextmanager
+def only_errors(name: str) -> Iterator[None]:
+    """In the block, the logger of this name reports nothing less than errors."""
+    logger = logging.getLogger(name)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

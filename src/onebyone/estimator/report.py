@@ -23,7 +23,7 @@ ENOUGH = 12.0  # predictions of two classes from which these can be said to be a
 APART = 0.75  # share of two classes told apart, below which the upper end of the interval must be
 LIMITS: dict[Source, str] = {  # what a report does not say
     "left out by the statistics": "without the network, which has predicted too few samples before it learnt them",
-    "predicted before learnt": "the accuracy on all classes is another one if they arrived one by one",
+    "predicted before learnt": "if classes arrived one at a time, the accuracy on all of them will differ",
 }
 NORMAL = 1.959964  # of a normal distribution, 95 % is within this many standard deviations
 
@@ -185,7 +185,7 @@ def report(predictor: Predictor) -> Report:
         raise nothing_yet(state)
     wide = scores.new_full((len(y), state.learner.spec.num_classes), -math.inf, dtype=torch.float64)
     wide[:, : scores.shape[1]] = scores
-    confidence, predicted = predictor.probabilities_of(predictor.decision(wide)).max(1)
+    confidence, predicted = predictor.probabilities(predictor.decision(wide)).max(1)
     right = predicted == y
     weight = shares(predictor, y)
     accuracy, effective = float(weight @ right.double()), 1 / float(weight.square().sum())

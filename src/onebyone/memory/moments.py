@@ -107,11 +107,16 @@ class Moments(nn.Module):
         if len(rows) == 1 and weight is None and rows.device.type == "cpu":
             rows = rows.to(self.sums.dtype)  # one sample after the other: whole numbers need no rounding
         weighted = rows if weight is None else rows * weight.to(rows)[:, None]
-        one_hot = (y[:, None] == torch.arange(len(self.weights), device=y.device)).to(rows.dtype)
-        self.weights += (one_hot if weight is None else one_hot * weight.to(rows)[:, None]).sum(0, dtype=torch.float64)
+        amounts = torch.ones(len(y), dtype=torch.float64, device=y.device) if weight is None else weight.double()
+        add_by_class(self.weights[:, None], y, amounts[:, None])
+        if self.integer and weight is not None:  # rounded once, and not for each sample
+            sums = torch.zeros_like(self.sums, dtype=torch.float64)
+            add_by_class(sums, y, weighted.double())
+            self.sums += self.rounded(sums)
+        else:
+            add_by_class(self.sums, y, weighted.to(self.sums.dtype))
         size = EXACT_ROWS if rows.dtype == torch.float32 else max(1, len(rows))
-        for left, right, classes in zip(weighted.split(size), rows.split(size), one_hot.split(size), strict=True):
-            self.sums += self.rounded(classes.T @ left)
+        for left, right in zip(weighted.split(size), rows.split(size), strict=True):
             self.add_products(left, right)
 
     def rounded(self, values: Tensor) -> Tensor:
@@ -260,6 +265,20 @@ class Moments(nn.Module):
         for tensor in (self.sums, self.weights):
             tensor[into] += tensor[label]
             tensor[label] = 0
+
+
+def add_by_class(sums: Tensor, y: Tensor, values: Tensor) -> None:
+    """Add values [n, d] of classes [n] to sums [C, d]; without a product with [n, C], as C may be thousands.
+
+    >>> sums = torch.zeros(2, 1)
+    >>> add_by_class(sums, torch.tensor([1, 0, 1]), torch.tensor([[1.0], [2.0], [3.0]]))
+    >>> sums.tolist()
+    [[2.0], [4.0]]
+    """
+    if sums.is_cuda and sums.is_floating_point():  # there the order of additions, and so the last bits, would vary
+        sums += (y == torch.arange(len(sums), device=y.device)[:, None]).to(sums) @ values
+    else:
+        sums.index_add_(0, y, values)
 
 
 def fold(square: Tensor) -> Tensor:

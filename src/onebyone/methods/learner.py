@@ -15,13 +15,13 @@ from torch.optim import Optimizer
 from onebyone.data import Spec
 from onebyone.errors import UsageError
 from onebyone.methods import optimizers
-from onebyone.nets import scaled
+from onebyone.nets import Adapted, scaled
 from onebyone.options import Checked
 from onebyone.seeding import generator
-from onebyone.tensors import checksum, writes
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Checked)  # the options of a method
+GENERATOR = "_extra_state"  # name of the state of a random generator, whose format depends on the type of device
 NOT_MERGEABLE = (
     "weights of a network cannot be merged; teach one classifier with the samples of both, or use a method that keeps "
     "statistics, such as patch-lda"
@@ -69,7 +69,7 @@ class Learner(nn.Module, ABC, Generic[C]):
         self.register_buffer("labels", labels, persistent=False)
         self.register_buffer("steps", torch.zeros((), dtype=torch.int64, device=device))
         self.generator = generator(seed, "learner", device)
-        self._reused: tuple[tuple[Any, ...], Any] | None = None
+        self._reused: tuple[bool, Any] | None = None  # what ``reuse`` computed last, and whether in training mode
 
     @abstractmethod
     def observe(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
@@ -147,6 +147,7 @@ class Learner(nn.Module, ABC, Generic[C]):
                 "were learnt; give samples that were learnt, with their labels"
             )
         self.counts -= forgotten
+        self._reused = None
 
     @torch.no_grad()
     def forget_class(self, slot: int) -> None:
@@ -162,6 +163,7 @@ class Learner(nn.Module, ABC, Generic[C]):
             per_class = [axis for axis, size in enumerate(tensor.shape) if size != initial[name].shape[axis]]
             if len(per_class) == 1:  # the axis of classes is the one that grows with their number
                 tensor.select(per_class[0], slot).copy_(initial[name].select(per_class[0], slot))
+        self._reused = None
 
     @torch.no_grad()
     def unite(self, slot: int, into: int) -> None:
@@ -180,12 +182,11 @@ class Learner(nn.Module, ABC, Generic[C]):
     # How far answers can be trusted
 
     def temperature(self) -> float:
-        """The number that scores are divided by before :meth:`probabilities` are computed."""
-        return 1.0
+        """The number that scores are divided by before probabilities are computed.
 
-    def probabilities(self, scores: Tensor) -> Tensor:
-        """[n, C] scores, divided by the temperature -> [n, C] probabilities."""
-        return scores.softmax(1)
+        That of a learner without ``left_out`` is an expectation, until it has predicted enough samples.
+        """
+        return 1.0
 
     def left_out(self) -> LeftOut | None:
         """Honest predictions of samples that were learnt, or None for a learner that has none."""
@@ -213,9 +214,31 @@ class Learner(nn.Module, ABC, Generic[C]):
         """[n, *shape] -> [n] numbers, larger for samples that are more like something learnt."""
         return self.scores(x).amax(1)
 
-    def answering_copy(self) -> Self:
-        """A copy that answers as this one does now, and is not meant to learn: for export."""
-        return deepcopy(self).eval().requires_grad_(False)
+    def portable_copy(self) -> Self:
+        """A copy that answers as this one does now on the CPU, in types that every program has: for export."""
+        copy = deepcopy(self).eval().requires_grad_(False).cpu()
+        for part in copy.modules():
+            if isinstance(part, Learner):
+                part.make_portable()
+        return copy
+
+    def make_portable(self) -> None:
+        """Use nothing that is special to this device, such as a memory format."""
+
+    @property
+    def fixed_encoders(self) -> dict[str, Adapted]:
+        """Encoders whose weights never change, by their names in the state. A file holds their hash instead."""
+        return {name: part for name, part in self.named_modules() if isinstance(part, Adapted) and part.fixed}
+
+    def unused_generators(self) -> set[str]:
+        """The names in the state of random generators that have drawn nothing: 5 KB each, and most statistics."""
+        parts = [(f"{name}.{GENERATOR}".lstrip("."), part) for name, part in self.named_modules()]
+        return {
+            name
+            for name, part in parts
+            if isinstance(part, Learner)
+            and torch.equal(part.get_extra_state(), generator(part.seed, "learner", part.device).get_state())
+        }
 
     def sample_counts(self) -> list[Tensor]:
         """The counts of samples in its state, to validate a state from a file."""
@@ -317,23 +340,24 @@ class Learner(nn.Module, ABC, Generic[C]):
         return best.indices.masked_fill(best.values == float("-inf"), -1)
 
     def reuse(self, compute: Callable[[], T]) -> T:
-        """What ``compute`` returns, from the last call if no value of the learner has changed since.
+        """What ``compute`` returns, from the last call if the learner has not changed since.
 
-        A checksum of all parameters and buffers decides, so every write is seen: by a step, by ``load_state_dict``, by
-        user code, also through ``.data``. It costs about a hundredth of what class means of a memory cost. On a GPU,
-        where a checksum would cost as much as most computations, PyTorch's counts of writes decide. They do not see
-        writes through ``.data``, nor the steps of a captured graph, after which the engine calls
-        :meth:`drop_solution`.
+        All methods that change a learner call :meth:`drop_solution`: ``count`` and ``descend`` for those that learn,
+        ``forget``, ``forget_class``, ``load_state_dict`` and a move to another device. So does the engine after a step
+        of a captured graph. Other code that writes to parameters or buffers has to call it, too.
         """
-        key: tuple[Any, ...] = self.training, checksum(self) if self.device.type == "cpu" else writes(self)
-        if self._reused is None or self._reused[0] != key:
-            self._reused = key, compute()
+        if self._reused is None or self._reused[0] != self.training:
+            self._reused = self.training, compute()
         result: T = self._reused[1]
         return result
 
     def drop_solution(self) -> None:
         """Compute the next answer from the state alone, as a learner that loads the present state does."""
         self._reused = None
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
+        self.drop_solution()
+        return super()._apply(fn, recurse)  # type: ignore[no-any-return, no-untyped-call]
 
     def settle(self, samples: int) -> None:
         """Before this number of samples is observed: choose settings that are due for those observed so far.
@@ -356,6 +380,7 @@ class Learner(nn.Module, ABC, Generic[C]):
 
     def count(self, y: Tensor) -> None:
         """Count the samples of a batch and the step. Call it first in ``observe``."""
+        self._reused = None
         self.counts.index_add_(0, y, torch.ones_like(y))
         self.steps += 1
 
@@ -401,6 +426,7 @@ class Learner(nn.Module, ABC, Generic[C]):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
+        self.drop_solution()
         for name, optimizer in self.optimizers.items():
             start = f"{prefix}{name}."
             entries = [entry for entry in state_dict if entry.startswith(start)]

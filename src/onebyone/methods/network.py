@@ -37,6 +37,13 @@ class NetworkLearner(Learner[O]):
         if trained:
             self.optimizer = torch.optim.SGD(trained, options.learning_rate, foreach=True)
 
+    def make_portable(self) -> None:
+        self.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        self.channels_last = False
+        for part in self.modules():
+            if isinstance(part, nets.Encoder):
+                part.precision = "float32"
+
     @abstractmethod
     def build(self) -> None:
         """Create the modules on top of ``self.encoder``. Called once, while torch's generator is seeded."""
@@ -70,3 +77,4 @@ class NetworkLearner(Learner[O]):
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         self.optimizer.step()
+        self._reused = None

@@ -96,6 +96,7 @@ class ReplayLearner(NetworkLearner[R]):
         self.count(y)
         loss, kept = self.train_step(x, y, weight)
         self.memory.add(x, y, self.generator, **kept)
+        self._reused = None  # ``after_update`` may have asked
         return loss
 
     def repeat(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:

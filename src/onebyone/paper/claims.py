@@ -1,19 +1,20 @@
-"""What the paper says of its results in words, each claim as comparisons that can be checked."""
+"""The claims of the paper about its results, each as comparisons that can be checked (``claims.yaml``)."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from importlib.resources import files
 from itertools import product
+from typing import Any
 
-from onebyone.paper.printed import NOT_INCREMENTAL, OURS, TITLES, Part, methods_of, printed
+import yaml
+
+from onebyone.paper.printed import NOT_INCREMENTAL, TITLES, Part, methods_of, printed
 from onebyone.paper.records import CellKey, Records
 from onebyone.runs.results import Value
 
-ALL = (5, 20, 50, 100)
-CLOSE = 2.0  # points behind: "matches", "close to" and "competitive"
 BETTER = {"accuracy": 1, "growth": 1, "forgetting": -1, "flops": 1}
 
 
@@ -38,7 +39,7 @@ class Comparison:
         """``holds`` or ``fails`` if the difference is beyond the margin by two standard errors, else ``undecided``.
 
         >>> ahead = Comparison("table1", 1, 20, "accuracy", "ccp", "er")
-        >>> [ahead.verdict(Value(mean, 1.0, 5), Value(30.0, 1.0, 5)) for mean in (31.5, 31.4, 28.5)]
+        >>> [ahead.verdict(Value(mean, 1.0, 5), Value(30.0, 1.0, 5)) for mean in (31.3, 31.2, 28.7)]
         ['holds', 'undecided', 'fails']
         """
         lead = BETTER[self.metric] * (left.mean - right.mean) - self.points
@@ -74,32 +75,28 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """A claim fails if one of its comparisons fails, and holds if all hold."""
+        """A claim fails if one of its comparisons fails, holds if all hold, and else is undecided."""
         if self.failed:
             return "fails"
-        if self.missing:
-            return "not measured" if self.missing == self.total else "partly measured"
-        return "undecided" if self.undecided else "holds"
+        if self.missing == self.total:
+            return "not measured"
+        return "undecided" if self.undecided or self.missing else "holds"
 
     @property
-    def counts(self) -> str:
-        """How many comparisons have which verdict.
+    def why(self) -> str:
+        """How many comparisons have which verdict, and those that fail. Those of the same two methods are together.
 
-        >>> Finding(total=12, failed=(), undecided=3, missing=4).counts
-        '12 comparisons: 5 hold, 3 undecided, 4 not measured'
+        >>> Finding(total=12, failed=(), undecided=3, missing=4).why
+        '5 of 12 comparisons hold, 3 undecided, 4 not measured'
         """
         hold = self.total - len(self.failed) - self.undecided - self.missing
-        numbers = {"hold": hold, "fail": len(self.failed), "undecided": self.undecided, "not measured": self.missing}
-        found = ", ".join(f"{number} {name}" for name, number in numbers.items() if number)
-        return f"{self.total} comparison{'s' * (self.total > 1)}: {found}"
-
-    @property
-    def where(self) -> list[str]:
-        """The comparisons that fail. Those of the same two methods are together."""
+        numbers = {"fail": len(self.failed), "undecided": self.undecided, "not measured": self.missing}
+        counts = "".join(f", {number} {name}" for name, number in numbers.items() if number)
         pairs: dict[str, list[str]] = {}
         for c in self.failed:
             pairs.setdefault(f"{TITLES[c.left]} and {TITLES[c.right]}", []).append(str(c.memory_per_class))
-        return [f"{pair} at M = {', '.join(memories)}" for pair, memories in pairs.items()]
+        where = "; ".join(f"{pair} at M = {', '.join(memories)}" for pair, memories in pairs.items())
+        return f"{hold} of {self.total} comparison{'s' * (self.total > 1)} hold{counts}{f' ({where})' * bool(where)}"
 
 
 def check(claim: Claim, numbers: Numbers) -> Finding:
@@ -129,139 +126,19 @@ def from_records(records: Records, parts: Sequence[Part], protocol: str) -> Numb
     return look
 
 
-def _others(classes_per_task: int, without: Iterable[str]) -> list[str]:
-    """The methods of a table, without i.i.d. training and without those named."""
-    return [name for name in methods_of(classes_per_task) if name not in (NOT_INCREMENTAL, *without)]
+def _comparisons(entry: Mapping[str, Any]) -> Iterator[Comparison]:
+    """Each method on the left with each on the right at every M. ``others`` are all but i.i.d. and the left ones."""
+    entry = dict(entry)
+    memories, left, right = entry.pop("memories"), entry.pop("left"), entry.pop("right")
+    if right == "others":
+        right = [name for name in methods_of(entry["classes_per_task"]) if name not in (NOT_INCREMENTAL, *left)]
+    for memory, one, other in product(memories, left, right):
+        yield Comparison(memory_per_class=memory, left=one, right=other, **entry)
 
 
-def _table(
-    part: str,
-    classes_per_task: int,
-    left: Iterable[str],
-    right: Iterable[str],
-    metric: str,
-    memories: Iterable[int] = ALL,
-    **margin: float,
-) -> tuple[Comparison, ...]:
-    """Each of ``left`` with each of ``right`` at every M."""
-    return tuple(
-        Comparison(part, classes_per_task, memory, metric, one, other, **margin)
-        for memory, one, other in product(memories, left, right)
-    )
+def _claim(entry: dict[str, Any]) -> Claim:
+    comparisons = tuple(one for some in entry.pop("comparisons") for one in _comparisons(some))
+    return Claim(entry.pop("claim"), comparisons=comparisons, **entry)
 
 
-_table1 = partial(_table, "table1", 1)
-_table2 = partial(_table, "table2", 2)
-_one_by_one = partial(_table, "figure1", 1, memories=(100,))
-_five_each = partial(_table, "figure1", 5, memories=(100,))
-_printed_forgetting = (20, 50, 100)
-_CLEAR = "ahead by more than twice the larger standard deviation"
-
-CLAIMS = (
-    Claim(
-        "With one class per task, SupBYOL and CCP are more accurate than all other methods by a considerable margin.",
-        "caption of table 1, and section 3",
-        f"{_CLEAR} of the two, at every M",
-        _table1(OURS, _others(1, OURS), "accuracy", deviations=2),
-        central=True,
-    ),
-    Claim(
-        "With one class per task, SupBYOL and CCP forget less than all other methods by a considerable margin.",
-        "caption of table 1, and section 3",
-        f"{_CLEAR} of the two, at every M with a printed number",
-        _table1(OURS, _others(1, OURS), "forgetting", _printed_forgetting, deviations=2),
-        central=True,
-    ),
-    Claim(
-        "With one class per task, CCP is the most accurate method at every memory size.",
-        "section 3: top performance in all categories",
-        "highest mean at every M",
-        _table1(["ccp"], _others(1, ["ccp"]), "accuracy"),
-    ),
-    Claim(
-        "With one class per task, CCP forgets least at every memory size.",
-        "section 3: top performance in all categories",
-        "lowest mean at every M with a printed number",
-        _table1(["ccp"], _others(1, ["ccp"]), "forgetting", _printed_forgetting),
-    ),
-    Claim(
-        "With two classes per task, SupBYOL performs poorly.",
-        "section 3, Split CIFAR-10",
-        "less accurate than plain ER at every M",
-        _table2(["er"], ["supbyol"], "accuracy"),
-    ),
-    Claim(
-        "With two classes per task, CCP greatly improves upon SupBYOL.",
-        "section 3, Split CIFAR-10",
-        f"{_CLEAR}, at every M",
-        _table2(["ccp"], ["supbyol"], "accuracy", deviations=2),
-    ),
-    Claim(
-        "With two classes per task, CCP is close to ER-AML and ER-ACE in accuracy.",
-        "section 3, and caption of table 2",
-        f"at most {CLOSE:g} points behind either at every M",
-        _table2(["ccp"], ["er-aml", "er-ace"], "accuracy", points=-CLOSE),
-    ),
-    Claim(
-        "With two classes per task, CCP is close to ER-AML and ER-ACE in forgetting.",
-        "section 3, and caption of table 2",
-        f"at most {CLOSE:g} points more than either at every M with a printed number",
-        _table2(["ccp"], ["er-aml", "er-ace"], "forgetting", _printed_forgetting, points=-CLOSE),
-    ),
-    Claim(
-        "With two classes per task, ER-AML is the most accurate incremental method at every memory size.",
-        "table 2, bold numbers",
-        "highest mean at every M",
-        _table2(["er-aml"], _others(2, ["er-aml"]), "accuracy"),
-    ),
-    Claim(
-        "With two classes per task, ER-ACE forgets least at M = 20 and 50, and CCP at M = 100.",
-        "table 2, bold numbers",
-        "lowest mean at each of these M",
-        _table2(["er-ace"], _others(2, ["er-ace"]), "forgetting", (20, 50))
-        + _table2(["ccp"], _others(2, ["ccp"]), "forgetting", (100,)),
-    ),
-    Claim(
-        "On CIFAR-100 one class at a time, SupBYOL and CCP greatly outperform the existing methods.",
-        "caption of figure 1",
-        f"{_CLEAR}, at the end of the stream",
-        _one_by_one(OURS, _others(1, OURS), "accuracy", deviations=2),
-        central=True,
-    ),
-    Claim(
-        "On CIFAR-100 one class at a time, their margins grow with the number of classes.",
-        "section 3, Split CIFAR-100",
-        "the lead in anytime accuracy is larger over the last quarter of the tasks than over the first",
-        _one_by_one(OURS, _others(1, OURS), "growth"),
-    ),
-    Claim(
-        "On CIFAR-100 with five classes per task, SupBYOL does not perform well.",
-        "section 3, Split CIFAR-100 (the caption of figure 1 calls it competitive)",
-        "less accurate at the end than CCP, ER-AML and ER-ACE",
-        _five_each(["ccp", "er-aml", "er-ace"], ["supbyol"], "accuracy"),
-    ),
-    Claim(
-        "On CIFAR-100 with five classes per task, CCP matches ER-AML.",
-        "section 3, Split CIFAR-100",
-        f"at the end at most {CLOSE:g} points behind",
-        _five_each(["ccp"], ["er-aml"], "accuracy", points=-CLOSE),
-    ),
-    Claim(
-        "On CIFAR-100 with five classes per task, CCP is close to ER-ACE.",
-        "section 3, Split CIFAR-100",
-        f"at the end at most {CLOSE:g} points behind",
-        _five_each(["ccp"], ["er-ace"], "accuracy", points=-CLOSE),
-    ),
-    Claim(
-        "On CIFAR-100 with five classes per task, ER-ACE nearly matches the i.i.d. run.",
-        "section 3, Split CIFAR-100",
-        f"at the end at most {CLOSE:g} points behind",
-        _five_each(["er-ace"], ["iid"], "accuracy", points=-CLOSE),
-    ),
-    Claim(
-        "SupBYOL needs more computation than ER-AML.",
-        "section 2.2",
-        "more floating-point operations for each sample, counted in a step of table 2",
-        _table2(["supbyol"], ["er-aml"], "flops"),
-    ),
-)
+CLAIMS = tuple(map(_claim, yaml.safe_load((files("onebyone.paper") / "claims.yaml").read_text())))

@@ -1,181 +1,139 @@
-"""Our numbers beside the paper's: a verdict for every cell, and the tables to print."""
+"""Our numbers beside the paper's: a row with a verdict for every cell, and tables as pivots of these rows."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from itertools import product
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from onebyone.paper.printed import Part, printed
+from onebyone.paper.printed import DATASETS, NO_MEMORY, NOT_INCREMENTAL, Part, printed
+from onebyone.paper.protocols import choice, protocols
 from onebyone.paper.records import CellKey, Records
 from onebyone.runs.results import Value
-from onebyone.runs.table import EMPTY, Table
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 METRICS = {"accuracy": 1, "forgetting": -1}  # and whether more is better
-HOLE = "…"  # a cell without runs
 COSTS = "FLOPs, ER = 1"  # the heading of the cost per sample
-SIGNS = {"better": "▲", "reproduced": "✓", "missed": "✗", "undecided": "?", "hole": HOLE, "not printed": ""}
+EMPTY = "–"
+OLD = "°"
+SIGNS = {"better": "▲", "reproduced": "✓", "missed": "✗", "undecided": "?", "no runs yet": "…"}
 DECIDES = 1.0  # points: with a larger standard error, a number within two of them may still be far from the paper's
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One number of a table: the paper's, ours, and the verdict."""
+def verdict(metric: str, paper: Value | None, ours: Value | None) -> str:
+    """``reproduced`` if the difference of the means is at most two standard errors, else ``better`` or ``missed``.
 
-    method: str
-    memory_per_class: int
-    metric: str
-    paper: Value | None
-    ours: Value | None
-    means_something: bool = True  # forgetting has no meaning in a stream without tasks
+    A difference within two standard errors is ``undecided`` if this error is above :data:`DECIDES`. Our mean is rounded
+    to the one digit that the paper prints. The standard deviation that it prints is taken as that of a sample.
 
-    @property
-    def difference(self) -> float | None:
-        return None if self.paper is None or self.ours is None else round(self.ours.mean, 1) - self.paper.mean
-
-    @property
-    def verdict(self) -> str:
-        """``reproduced`` if the difference of the means is at most two standard errors, else ``better`` or ``missed``.
-
-        A difference within two standard errors is ``undecided`` if this error is above :data:`DECIDES`. Our mean is
-        rounded to the one digit the paper prints.
-
-        >>> Cell("ccp", 20, "accuracy", Value(34.3, 1.1, 5), Value(33.3, 0.4, 5)).verdict
-        'reproduced'
-        >>> Cell("ccp", 20, "forgetting", Value(27.2, 1.0, 5), Value(20.0, 0.4, 5)).verdict
-        'better'
-        """
-        if self.ours is None:
-            return "hole" if self.means_something else "not printed"
-        if self.paper is None or self.difference is None:
-            return "not printed"
-        advantage = round(METRICS[self.metric] * self.difference, 1)
-        error = standard_error(self.paper, self.ours)
-        if abs(advantage) <= 2 * error:
-            return "reproduced" if error <= DECIDES else "undecided"
-        return "better" if advantage > 0 else "missed"
-
-
-def standard_error(paper: Value, ours: Value) -> float:
-    """The standard error of the difference of two means.
-
-    The paper does not say how it computes its standard deviation, which is taken as printed.
-
-    >>> round(standard_error(Value(49.3, 0.6, 5), Value(39.0, 5.4, 5)), 2)
-    2.71
+    >>> verdict("accuracy", Value(34.3, 1.1, 5), Value(33.3, 0.4, 5))
+    'reproduced'
+    >>> verdict("forgetting", Value(27.2, 1.0, 5), Value(20.0, 0.4, 5))
+    'better'
     """
-    return math.hypot(paper.std / math.sqrt(paper.runs), ours.standard_error)
+    if ours is None:
+        return "no runs yet"
+    if paper is None:
+        return "not printed"
+    advantage = round(METRICS[metric] * (round(ours.mean, 1) - paper.mean), 1)
+    error = math.hypot(paper.standard_error, ours.standard_error)
+    if abs(advantage) <= 2 * error:
+        return "reproduced" if error <= DECIDES else "undecided"
+    return "better" if advantage > 0 else "missed"
 
 
-@dataclass(frozen=True)
-class PaperTable:
-    """One metric of one table in one protocol: a row of cells per method."""
+def cells(records: Records, parts: Iterable[Part], names: Sequence[str]) -> DataFrame:
+    """A row for every cell of some parts in these protocols. A method without a memory has one row for all M."""
+    from pandas import DataFrame
 
-    part: Part
-    classes_per_task: int
-    protocol: str
-    metric: str
-    rows: dict[str, list[Cell]]  # by title of the method
-    costs: dict[str, str] = field(default_factory=dict)  # by title of the method, where costs are compared
-
-    @property
-    def seeds(self) -> int:
-        """The number of runs of the cell that has most."""
-        return max((cell.ours.runs for row in self.rows.values() for cell in row if cell.ours), default=0)
-
-    @property
-    def distinct(self) -> list[list[Cell]]:
-        """The cells with a printed number. Those that repeat one run over M, as of iid, are in one list."""
-        found: dict[object, list[Cell]] = {}
-        for cell in (cell for row in self.rows.values() for cell in row if cell.paper):
-            same = replace(cell, memory_per_class=0) if cell.ours else cell
-            found.setdefault(same, []).append(cell)
-        return list(found.values())
-
-    @property
-    def title(self) -> str:
-        return f"{self.name}, {self.metric} in per cent, protocol “{self.protocol}”"
-
-    @property
-    def name(self) -> str:
-        """The title of the table, with the number of classes per task unless the title has it."""
-        stream = "one class" if self.classes_per_task == 1 else f"{self.classes_per_task} classes"
-        return self.part.title if self.part.is_table else f"{self.part.title}, {stream} per task"
-
-    @property
-    def columns(self) -> list[str]:
-        return [self.part.column(memory) for memory in self.part.memories]
-
-    def table(self, style: str = "short") -> Table:
-        """The texts to print.
-
-        ``short`` shows our number, the difference to the paper and the verdict; ``full`` the paper's number instead of
-        the difference; ``numbers`` only numbers, with the paper's in a row of their own.
-        """
-        rows = []
-        for title, row in self.rows.items():
-            names = [title, *([self.costs[title]] if self.costs else [])]
-            rows.append([*names, *(self._text(cell, style) for cell in row)])
-            if style == "numbers" and self.part.is_table:
-                rows.append(["paper", *names[2:], *(str(cell.paper or EMPTY) for cell in row)])
-        return Table(self.title, ["method", *([COSTS] if self.costs else [])], {"": self.columns}, rows)
-
-    def _text(self, cell: Cell, style: str) -> str:
-        """Our number, with the number of its seeds if other cells have more, and what is shown beside it."""
-        if cell.ours is None:
-            text = SIGNS[cell.verdict] or EMPTY
-        else:
-            few = f", {cell.ours.runs} of {self.seeds} seeds" if cell.ours.runs < self.seeds else ""
-            text = f"{cell.ours}{few}"
-        sign = f" {SIGNS[cell.verdict]}" if cell.difference is not None else ""
-        if style == "full":
-            return text + (f" ({cell.paper})" if cell.paper else "") + sign
-        return f"{text} ({cell.difference:+.1f}{sign})" if style == "short" and sign else text
+    rows: list[dict[str, Any]] = []
+    for part, name in ((part, name) for part in parts for name in names if part.compares_in(name)):
+        for classes, metric in ((classes, metric) for classes in part.classes_per_task for metric in METRICS):
+            titles = {m: t for m, t in part.methods(classes).items() if (m, metric) != (NOT_INCREMENTAL, "forgetting")}
+            for method, title in titles.items():
+                for memory in part.memories[-1:] if method in NO_MEMORY else part.memories:
+                    cell = CellKey(name, part.dataset, method, classes, memory)
+                    paper, ours = printed(part.in_print, method, memory, metric), records.value(cell, metric)
+                    place = {"part": part, "table": _heading(part, classes), "metric": metric, "cell": cell}
+                    about = {"method": title, "M": "any" if method in NO_MEMORY else part.column(memory)}
+                    found = {"paper": paper, "ours": ours, "verdict": verdict(metric, paper, ours)}
+                    rows.append(place | about | found | {"protocol": name, "flops": records.value(cell, "flops")})
+    found = DataFrame(rows, dtype=object)
+    if rows:
+        runs = found["ours"].map(lambda value: value.runs if value else 0)
+        found["most"] = runs.groupby(found["table"]).transform("max")
+        found["text"] = [_text(row) for row in found.itertuples()]
+    return found
 
 
-def tables(records: Records, part: Part, protocol: str) -> Iterator[PaperTable]:
-    """Accuracy and forgetting of a table.
+def _heading(part: Part, classes: int) -> str:
+    """The title of a table. All curves of a data set and S end in one."""
+    if part.is_table:
+        return part.title
+    stream = "one class" if classes == 1 else f"{classes} classes"
+    dataset = DATASETS.get(part.dataset.removesuffix("-quick"), part.dataset)
+    start = part.title if part.beyond else f"{'QUICK: ' * part.is_quick}{dataset}, at the end of the stream"
+    return f"{start}, {stream} per task"
 
-    Beyond the paper, methods without runs are left out, and the others are sorted by their cost per sample.
+
+def _text(row: Any) -> str:
+    """Our number, the number of its runs where others have more, the verdict, and whether its settings are old."""
+    if row.ours is None:
+        return SIGNS[row.verdict]
+    few = f" (n = {row.ours.runs})" if row.ours.runs < row.most else ""
+    return f"{row.ours}{few} {SIGNS.get(row.verdict, '')}{OLD if is_old(row.cell) else ''}".strip()
+
+
+def is_old(cell: CellKey) -> bool:
+    """Whether the search that chooses the settings of a cell has not been done: it has the settings of the tuning."""
+    searched = protocols().get(protocols()[cell.protocol].get("settings_of", cell.protocol), {})
+    known = cell.method in searched["open"]
+    return known and choice(cell.protocol, cell.method, cell.classes_per_task) is None
+
+
+def table(rows: DataFrame) -> DataFrame:
+    """The texts of one table: a row for each method and M, and a column for the paper and for each protocol.
+
+    Beyond the paper, where there is one protocol, M are the columns. Methods without runs are left out, and the others
+    are sorted by their operations per sample.
     """
-    for classes, metric in product(part.classes_per_task, METRICS):
-        rows = {
-            title: [
-                Cell(
-                    method,
-                    memory,
-                    metric,
-                    printed(part.in_print, method, memory, metric),
-                    records.value(CellKey(protocol, part.dataset, method, classes, memory), metric),
-                    means_something=(method, metric) != ("iid", "forgetting"),
-                )
-                for memory in part.memories
-            ]
-            for method, title in part.methods(classes).items()
-        }
-        costs: dict[str, str] = {}
-        if part.beyond:  # not every method is meant to be run
-            rows = {title: row for title, row in rows.items() if any(cell.ours for cell in row)}
-            multiples = _multiples(records, part, protocol, classes)
-            if all(row[0].method in multiples for row in rows.values()):
-                rows = dict(sorted(rows.items(), key=lambda item: multiples[item[1][0].method]))
-                costs = {title: _range(*multiples[row[0].method]) for title, row in rows.items()}
-        yield PaperTable(part, classes, protocol, metric, rows, costs)
+    if rows["part"].iloc[0].beyond:
+        return _at_equal_bytes(rows[rows["ours"].notna()])
+    found = rows.pivot_table(index=["method", "M"], columns="protocol", values="text", aggfunc="first", sort=False)
+    found = found[list(rows["protocol"].unique())]
+    if rows["part"].iloc[0].is_table:
+        paper = rows.drop_duplicates(["method", "M"])["paper"]
+        found.insert(0, "paper", [EMPTY if value is None else str(value) for value in paper])
+    found = found.rename_axis(columns=None).reset_index()
+    return found.assign(M=[text.removeprefix("M = ") for text in found["M"]])
 
 
-def _multiples(records: Records, part: Part, protocol: str, classes: int) -> dict[str, tuple[float, float]]:
-    """The floating-point operations per sample of each method, relative to ER: the minimum and maximum over M."""
+def _at_equal_bytes(rows: DataFrame) -> DataFrame:
+    found = rows.pivot_table(index="method", columns="M", values="text", aggfunc="first", sort=False)
+    found = found[[column for column in rows["part"].iloc[0].columns if column in found]]
+    if "any" in set(rows["M"]):
+        every = rows[rows["M"] == "any"].set_index("method")["text"]
+        found = found.reindex(list(dict.fromkeys(rows["method"])))
+        found = found.apply(lambda column: column.fillna(every))
+    flops = (
+        rows.assign(flops=rows["flops"].map(lambda value: value.mean)).groupby("method")["flops"].agg(["min", "max"])
+    )
+    if "ER" in flops.index:
+        low, high = ((flops[name] / flops["min"]["ER"]).map("{:.2f}".format) for name in ("min", "max"))
+        found.insert(0, COSTS, low.where(low == high, low + " to " + high))
+        found = found.loc[flops["min"].reindex(found.index).sort_values(kind="stable").index]
+    return found.fillna(SIGNS["no runs yet"]).rename_axis(columns=None).reset_index()
 
-    def costs(method: str) -> list[float]:
-        cells = (CellKey(protocol, part.dataset, method, classes, memory) for memory in part.memories)
-        return [value.mean for cell in cells if (value := records.value(cell, "flops"))]
 
-    er = costs("er")
-    every = {method: [cost / er[0] for cost in costs(method)] for method in part.methods(classes)} if er else {}
-    return {method: (min(some), max(some)) for method, some in every.items() if some}
+def markdown(heading: Sequence[str], rows: Iterable[Sequence[Any]], left: int = 2) -> str:
+    """A table as Markdown; after the first columns, cells are to the right.
 
-
-def _range(low: float, high: float) -> str:
-    least, most = f"{low:.2f}", f"{high:.2f}"
-    return least if least == most else f"{least} to {most}"
+    >>> print(markdown(["method", "M = 5"], [["er", 20.1]], left=1))
+    | method | M = 5 |
+    | --- | --: |
+    | er | 20.1 |
+    """
+    lines = [heading, ["---"] * left + ["--:"] * (len(heading) - left), *rows]
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines)

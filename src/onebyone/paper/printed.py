@@ -14,17 +14,7 @@ from onebyone.runs.results import Value
 # Typed from the paper's source, which has no numbers for the curves of its figures.
 FILE = Path(__file__).with_name("paper.csv")
 
-# The names of the methods, in the order of the two tables.
-ONE_CLASS = {
-    "iid": "iid online",
-    "finetune": "fine-tuning",
-    "er": "ER",
-    "icarl": "iCaRL",
-    "mir": "MIR",
-    "der++": "DER++",
-    "supbyol": "SupBYOL",
-    "ccp": "CCP",
-}
+# The names of the methods, in the order of the second table.
 MORE_CLASSES = {
     "iid": "iid online",
     "finetune": "fine-tuning",
@@ -37,6 +27,7 @@ MORE_CLASSES = {
     "supbyol": "SupBYOL",
     "ccp": "CCP",
 }
+ONE_CLASS = {name: title for name, title in MORE_CLASSES.items() if name not in ("er-aml", "er-ace")}
 BEYOND = {"replay": "replay", "hybrid": "hybrid", "patch-lda": "patch-lda"}  # not in the paper: this library's own
 
 
@@ -49,7 +40,9 @@ class Titles(dict[str, str]):
 
 TITLES = Titles(MORE_CLASSES | BEYOND)
 BYTES = {"cifar10": 10 * 3072, "cifar100": 100 * 3072}  # of one image of every class
+DATASETS = {"cifar10": "Split CIFAR-10", "cifar100": "Split CIFAR-100"}
 NOT_INCREMENTAL = "iid"  # all classes at once: an upper bound
+NO_MEMORY = (NOT_INCREMENTAL, "finetune")  # their numbers are the same for every M
 OURS = ("supbyol", "ccp")  # the methods the paper proposes
 
 
@@ -87,6 +80,10 @@ class Part:
         size = memory_per_class * BYTES.get(self.dataset, 0) / 1000
         in_bytes = f", {size:.0f} KB" if size < 1000 else f", {size / 1000:.2f} MB"
         return f"M = {memory_per_class}{in_bytes if self.beyond and size else ''}"
+
+    @property
+    def columns(self) -> list[str]:
+        return [self.column(memory) for memory in self.memories]
 
     @property
     def is_table(self) -> bool:

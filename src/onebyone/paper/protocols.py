@@ -12,14 +12,7 @@ from onebyone.methods import ReplayOptions, find
 from onebyone.options import Checked
 from onebyone.runs.config import bare_name
 
-ABOUT = {
-    "printed": "The methods are run as the paper says. What it leaves open is chosen once per method for all cells.",
-    "separate": "Incoming and replayed images pass through the network separately. The paper does not say so: it is an "
-    "assumption, after public code of the same group. Everything else may be chosen.",
-    "joint": "Incoming and replayed images pass through the network in one batch, which changes the statistics of "
-    "BatchNorm. The settings are those of `separate`.",
-}
-NAMES = tuple(ABOUT)
+NAMES = ("printed", "separate", "joint")
 
 
 @cache

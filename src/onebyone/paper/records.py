@@ -14,8 +14,8 @@ from onebyone.errors import UsageError
 from onebyone.evaluation import Result
 from onebyone.paper.printed import TITLES, Part, rank
 from onebyone.runs import record_files
+from onebyone.runs.claim import sole_use
 from onebyone.runs.config import RunConfig, bare_name, short_hash
-from onebyone.runs.files import sole_use
 from onebyone.runs.formats import configuration, own_stream
 from onebyone.runs.record_files import as_recorded, environment, settings
 from onebyone.runs.results import Record, Results, Value, summarize

@@ -9,6 +9,7 @@ from typing import Any
 
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
+from onebyone.executors import Executor, Failed
 from onebyone.methods import Options, find
 from onebyone.paper import records
 from onebyone.paper.printed import FURTHER, PARTS, TITLES, Part, quick
@@ -16,9 +17,9 @@ from onebyone.paper.protocols import NAMES, choice, fixed, fixed_of_run
 from onebyone.paper.protocols import protocols as rules
 from onebyone.paper.records import Records
 from onebyone.runs.config import RunConfig, bare_name
-from onebyone.runs.executors import Executor, Failed
+from onebyone.runs.listener import Listener
 from onebyone.runs.results import Record, finished_runs
-from onebyone.runs.sweep import SweepListener, sweep
+from onebyone.runs.sweep import sweep
 from onebyone.runs.winners import Winner, winner
 
 EVERYTHING = (*PARTS, *FURTHER, *quick((*PARTS, *FURTHER)))  # every part that has records
@@ -143,7 +144,7 @@ def reproduce(
     device: str = "auto",
     jobs: int | None = None,
     executor: str | Executor = "local",
-    listener: SweepListener | None = None,
+    listener: Listener | None = None,
     everything: Sequence[Part] = EVERYTHING,
 ) -> tuple[Records, list[Record], dict[str, Failed]]:
     """Do the runs of these parts that are not on record in ``out``, and add them to the record.

@@ -10,17 +10,14 @@ import io
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from onebyone.errors import UsageError
 from onebyone.methods import BudgetOptions, ReplayOptions, find
-from onebyone.paper.printed import TITLES
 from onebyone.paper.protocols import fixed, fixed_of_run, protocols, readouts, settings
 from onebyone.runs.config import RunConfig
-from onebyone.runs.table import Table, render
 
 CELL = ("method", "classes_per_task", "memory_per_class", "seed")
 COLUMNS = ("stage", *CELL, "options", "readout", "accuracy", "forgetting", "seconds")  # of a share of its pack
@@ -203,71 +200,3 @@ def choose(protocol: str, rows: Sequence[Row]) -> dict[str, list[dict[str, Any]]
             }
             chosen.setdefault(method, []).append(entry)
     return chosen
-
-
-def as_yaml(chosen: Mapping[str, Any]) -> str:
-    """The choices of all protocols as the text of ``chosen.yaml``."""
-    import yaml
-
-    head = "# Made from results/search by the rule of protocols.yaml: python benchmarks/search.py PROTOCOL --choose\n"
-    return head + yaml.safe_dump(dict(chosen), sort_keys=False, default_flow_style=None, width=116)
-
-
-def page(protocol: str, rows: Sequence[Row]) -> str:
-    """The record in short, as Markdown: what was done and what is missing, and what each read-out makes of a choice."""
-    done, first, second = choose(protocol, rows), [], []
-    for method in protocols()[protocol]["open"]:
-        for stage in range(len(protocols()[protocol]["search"]["stages"])):
-            some = [row for row in rows if row["method"] == method and int(row["stage"]) == stage]
-            per_training = len(readouts_of(method))
-            trainings = len(some) // per_training
-            seconds = sum(float(row["seconds"]) for row in some) / per_training
-            lacks = [missing(protocol, method, group, rows) for group in groups(protocol, method)]
-            open_ = [str(one.get(stage, 0)) if min(one, default=stage) >= stage else "?" for one in lacks]
-            first.append(
-                [
-                    TITLES[method],
-                    str(stage),
-                    str(len({row["options"] for row in some})),
-                    str(trainings),
-                    f"{seconds / trainings:.1f}" if trainings else "",
-                    f"{seconds:.0f}",
-                    str(sum(map(int, open_))) if "?" not in open_ else "as stage 0 says",
-                ]
-            )
-        for entry in done.get(method, []):
-            means = cells(rows, method, entry["classes_per_task"], entry["stage"])
-            bare = {name: value for name, value in entry["options"].items() if name != "readout"}
-            for readout in readouts_of(method):
-                of_cell = means[json.dumps(bare), readout]
-                taken = entry["options"].get("readout", "") == readout
-                second.append(
-                    [
-                        TITLES[method] + ("" if entry["complete"] else " (provisional)"),
-                        readout + (" (chosen)" if taken else ""),
-                        *(
-                            f"{100 * fmean(of_cell[cell]):.1f}" if cell in of_cell else ""
-                            for cell in product((1, 2), (20, 100))
-                        ),
-                        ", ".join(f"{name}={value}" for name, value in bare.items()) if taken else "",
-                    ]
-                )
-    heading = ["settings", "trainings", "seconds each", "seconds", "missing"]
-    columns = ["S = 1, M = 20", "S = 1, M = 100", "S = 2, M = 20", "S = 2, M = 100", "setting"]
-    return f"""# The search of `{protocol}`
-
-This page is made from `{protocol}.csv` by `python benchmarks/search.py {protocol} --choose`.
-
-## What was done
-
-A training learns Split CIFAR-10 once. Its seconds are a share of the pack in which it ran.
-
-{render(Table("", ["method", "stage"], {"": heading}, first), "markdown")}
-
-## What was chosen, in every read-out
-
-Accuracy on the held-out tenth in per cent. The rows of a method are the same trainings with the chosen setting. A
-choice is provisional while trainings are missing.
-
-{render(Table("", ["method", "read-out"], {"": columns}, second), "markdown")}
-"""

@@ -12,7 +12,7 @@ from onebyone.tensors import read_tensors, write_tensors
 
 
 @dataclass
-class Progress:
+class Position:
     """How far a run is: all of it that is not in the learner."""
 
     steps: int = 0
@@ -22,18 +22,18 @@ class Progress:
     evaluation_seconds: float = 0.0
 
 
-def save(path: Path, learner: AnyLearner, progress: Progress) -> None:
-    """Write the learner's state and the progress to one file: the two can never disagree."""
-    write_tensors(path, learner.state_dict(), {"progress": json.dumps(asdict(progress))})
+def save(path: Path, learner: AnyLearner, position: Position) -> None:
+    """Write the learner's state and the position of the run to one file: the two can never disagree."""
+    write_tensors(path, learner.state_dict(), {"progress": json.dumps(asdict(position))})
 
 
-def load(path: Path, learner: AnyLearner) -> Progress:
-    """Put the learner into the state that was saved; returns the progress."""
+def load(path: Path, learner: AnyLearner) -> Position:
+    """Put the learner into the state that was saved; returns the position of the run."""
     try:
         tensors, metadata = read_tensors(path)
-        progress = Progress(**json.loads(metadata["progress"]))
+        position = Position(**json.loads(metadata["progress"]))
         learner.load_state_dict(tensors)
     except (RuntimeError, KeyError, TypeError, ValueError) as error:
         reason = str(error).split("\n")[0]
         raise UsageError(f"checkpoint {path} is damaged ({reason}); delete it to begin this run again") from None
-    return progress
+    return position

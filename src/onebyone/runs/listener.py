@@ -1,4 +1,4 @@
-"""Callbacks of a run about its progress."""
+"""Callbacks of a run or a sweep about its progress."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from onebyone.evaluation import Result
+from onebyone.executors import Failed, Status
 
 
 class Listener:
-    """Receives the progress of a run. Override the methods that you need; by default they do nothing.
+    """Receives the progress of a run or a sweep. Override the methods that you need; by default they do nothing.
 
-    Pass it as ``run(config, listener=...)``. A progress bar, for example, overrides ``started`` and ``stepped``.
+    Pass it as ``run(config, listener=...)`` or ``sweep(configs, out, listener=...)``. A progress bar, for example,
+    overrides ``started`` and ``stepped``. A sweep calls ``reading`` and the methods from ``planned`` on, in its own
+    thread.
     """
 
     def reading(self, what: str, done: int, total: int | None) -> None:
@@ -82,3 +85,42 @@ class Listener:
 
     def failed(self) -> None:
         """Called when the run has failed or was stopped."""
+
+    def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
+        """Called before the first run of a sweep.
+
+        Parameters
+        ----------
+        waiting
+            The runs that will be done, by the names of their folders.
+        found
+            The results of those that were finished before.
+        """
+
+    def progressed(self, name: str, status: Status) -> None:
+        """Called a few times a second for each run of a sweep that is worked on.
+
+        Parameters
+        ----------
+        name
+            The name of its folder.
+        status
+            How far it is.
+        """
+
+    def ended(self, name: str, outcome: Result | Failed) -> None:
+        """Called when a run of a sweep has finished or failed.
+
+        Parameters
+        ----------
+        name
+            The name of its folder.
+        outcome
+            Its result, or why it failed.
+        """
+
+    def stopping(self) -> None:
+        """Called when the user has asked a sweep to stop, and its runs write checkpoints."""
+
+    def closed(self) -> None:
+        """Called when a sweep has ended, with or without an error."""

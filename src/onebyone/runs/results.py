@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean, pstdev
+from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from onebyone.engine import Cost
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Metrics, Result
+from onebyone.runs.folder import RESULT
 from onebyone.runs.formats import configuration
-from onebyone.runs.run import RESULT
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -29,7 +29,7 @@ class Value:
     """A mean over runs, with its standard deviation."""
 
     mean: float  # over the runs
-    std: float  # the divisor is the number of runs
+    std: float  # of a sample: the divisor is the number of runs - 1; 0 for a single run
     runs: int  # how many
 
     def __str__(self) -> str:
@@ -42,11 +42,8 @@ class Value:
 
     @property
     def standard_error(self) -> float:
-        """The standard error of the mean; 0 for a single run.
-
-        It is the standard deviation over the root of n - 1, because the standard deviation has n as its divisor.
-        """
-        return self.std / math.sqrt(self.runs - 1) if self.runs > 1 else 0.0
+        """The standard error of the mean; 0 for a single run."""
+        return self.std / math.sqrt(self.runs)
 
     def text(self, form: str) -> str:
         """Mean ± standard deviation.
@@ -65,16 +62,18 @@ class Value:
 
 
 def summarize(numbers: Iterable[float | None]) -> Value | None:
-    """Mean and standard deviation over runs (the divisor is the number of runs).
+    """Mean and sample standard deviation over runs (the divisor is the number of runs - 1).
 
     None if there is no run, or if a run lacks the number.
 
     >>> print(summarize([50.0, 60.0]))
-    55.0 ± 5.0
+    55.0 ± 7.1
     """
     found = list(numbers)
     known = [number for number in found if number is not None]
-    return Value(fmean(known), pstdev(known), len(known)) if known and len(known) == len(found) else None
+    if not known or len(known) < len(found):
+        return None
+    return Value(fmean(known), stdev(known) if len(known) > 1 else 0.0, len(known))
 
 
 @dataclass(frozen=True)
@@ -221,13 +220,10 @@ class Results:
 
         Raises
         ------
-        ImportError
+        UsageError
             pandas is not installed.
         """
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise ImportError(f"to_pandas needs pandas ({error}); pip install 'onebyone[pandas]'") from error
+        pandas = import_pandas("to_pandas")
         measured = [name for name in METRICS if any(row.metrics.get(name) is not None for row in self.rows)]
         lists = ("anytime", "class_accuracy")
         records = [
@@ -235,10 +231,19 @@ class Results:
             for row in self.rows
         ]
         # prequential is a field and a metric: the accuracy, where it was measured, says more than the field.
-        return DataFrame.from_records(records, columns=list(dict.fromkeys([*self.names, *measured, *lists])))
+        return pandas.DataFrame.from_records(records, columns=list(dict.fromkeys([*self.names, *measured, *lists])))
 
 
 _MISSING = object()
+
+
+def import_pandas(use: str) -> Any:
+    """The module, for a use that needs it."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise UsageError(f"{use} needs pandas ({error}); pip install 'onebyone[research]'") from error
+    return pandas
 
 
 def finished_runs(folder: Path) -> list[Result]:

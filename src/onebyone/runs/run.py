@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch.nn.utils import get_total_norm
@@ -22,22 +21,20 @@ from onebyone.errors import Interrupted as Interrupted
 from onebyone.errors import UsageError
 from onebyone.evaluation import Result, metrics, right_answers
 from onebyone.evaluation.metrics import Matrix, accuracy_matrix, anytime
+from onebyone.executors.executor import finish, stop_signal
 from onebyone.files import atomic_write
 from onebyone.methods import find
+from onebyone.options import at_least_one
 from onebyone.runs import checkpoint
-from onebyone.runs.checkpoint import Progress
+from onebyone.runs.checkpoint import Position
+from onebyone.runs.claim import Claim, sole_use
 from onebyone.runs.config import RunConfig
-from onebyone.runs.files import forget_error, sole_use
-from onebyone.runs.folder import CONFIG, read_config
+from onebyone.runs.folder import CHECKPOINT, CONFIG, CURVE, RESULT, forget_error, read_config
 from onebyone.runs.formats import configuration
 from onebyone.runs.listener import Listener
 
-CHECKPOINT = "checkpoint.safetensors"
-RESULT = "result.json"
-CURVE = "curve.csv"
 # Steps between two checkpoints, so that a crash costs a minute at most. On a GPU one takes as long as a hundred steps.
 CPU_STEPS, GPU_STEPS = 500, 5000
-T = TypeVar("T")
 
 
 class Run:
@@ -74,14 +71,14 @@ class Run:
                 raise UsageError(f"no test sample has a class of task {classes}; add some or remove the classes")
         self.learner = entry.learner(config.method_options(), data.spec, config.seed, device)
         self.cost = measure_cost(self.learner, config.batch_size)
-        self.progress = Progress()
-        self.folder: Path | None = None  # until it claims one
+        self.position = Position()
+        self.folder: Path | None = None  # until it enters one
 
-    def claim(self, out: Path) -> None:
+    def enter(self, out: Path, claim: Claim) -> None:
         """Write the configuration to the folder, or check that the folder holds this configuration."""
         import yaml
 
-        self.folder = out
+        self.folder, self.claim = out, claim
         path = out / CONFIG
         differences = ""
         if path.exists():
@@ -101,28 +98,28 @@ class Run:
             remove_leftovers(self.folder)
             return result
         if self.folder is not None and (self.folder / CHECKPOINT).exists():
-            self.progress = checkpoint.load(self.folder / CHECKPOINT, self.learner)
-        self.engine = engine.create(self.learner, self.data.train_x, self.data.train_y, self.stream.batch_size)
+            self.position = checkpoint.load(self.folder / CHECKPOINT, self.learner)
+        self.engine = engine.engine_for(self.learner, self.data.train_x, self.data.train_y, self.stream.batch_size)
         every = checkpoint_every or (CPU_STEPS if self.learner.device.type == "cpu" else GPU_STEPS)
         batches = [task.batches(self.stream.batch_size) for task in self.stream.tasks]
-        done = sum(len(index) for index in list(self.stream)[: self.progress.steps])
+        done = sum(len(index) for index in list(self.stream)[: self.position.steps])
         listener.configured(self.config, self.ends)
         title = f"{self.config['method']} on {self.config['dataset']}"
         listener.started(title, self.stream.samples, done, len(batches))
         self.clock = time.perf_counter()
         first_step = 0  # of the task
         for task, steps in enumerate(batches):
-            for index in steps[max(0, self.progress.steps - first_step) :]:
+            for index in steps[max(0, self.position.steps - first_step) :]:
                 self.step(index)
                 listener.stepped(task, len(index))
                 stopping = stopped.is_set()  # once: it may be set at any time
-                if stopping or self.progress.steps % every == 0:
+                if stopping or self.position.steps % every == 0:
                     self.save()
                 if stopping:
-                    raise Interrupted(f"stopped after {self.progress.steps} steps; the same command resumes from there")
+                    raise Interrupted(f"stopped after {self.position.steps} steps; the same command resumes from there")
                 yield
             first_step += len(steps)
-            if len(self.progress.right) == task:
+            if len(self.position.right) == task:
                 yield from self.evaluate()
                 listener.evaluated(task, anytime(self.matrix(), self.stream.disjoint)[-1])
         listener.finished(result := self.finish())
@@ -133,19 +130,19 @@ class Run:
             self.engine.synchronize()
             self.learner.refresh()  # so that settings are those of all samples so far
             right = self.learner.predict(self.data.train_x[index]) == self.data.train_y[index]
-            self.progress.predicted += int(right.sum())
+            self.position.predicted += int(right.sum())
         self.engine.step(index)
-        self.progress.steps += 1
+        self.position.steps += 1
 
     def evaluate(self) -> Iterator[None]:
         """End a task and predict the test set. Yields while a GPU is busy, so that other runs continue."""
         while self.engine.busy():
             yield
-        self.progress.training_seconds += self.lap_seconds()
+        self.position.training_seconds += self.lap_seconds()
         if self.learner.needs_boundaries:
             self.learner.end_task()
         self.learner.refresh()  # as above
-        asked = self.test_order[: self.arrived[len(self.progress.right)]]
+        asked = self.test_order[: self.arrived[len(self.position.right)]]
         right = right_answers(self.learner, self.data.test_x[asked], self.data.test_y[asked])
         finite = torch.isfinite(get_total_norm(self.learner.parameters()))
         found = torch.cat([right, finite.to(right)[None]]).to("cpu", non_blocking=right.is_cuda)
@@ -154,9 +151,9 @@ class Run:
             yield
         *answers, is_finite = found.tolist()
         if not is_finite:
-            raise UsageError(f"the weights are not finite after {self.progress.steps} steps; lower learning_rate")
-        self.progress.right.append(answers)
-        self.progress.evaluation_seconds += self.lap_seconds()
+            raise UsageError(f"the weights are not finite after {self.position.steps} steps; lower learning_rate")
+        self.position.right.append(answers)
+        self.position.evaluation_seconds += self.lap_seconds()
 
     def lap_seconds(self) -> float:
         """Seconds since the last call, including those of other runs in the same pack."""
@@ -166,26 +163,27 @@ class Run:
     def matrix(self) -> Matrix:
         tasks = [task.classes for task in self.stream.tasks]
         first_task = None if self.stream.disjoint else self.first_task
-        return accuracy_matrix(self.progress.right, self.test_counts, tasks, first_task)
+        return accuracy_matrix(self.position.right, self.test_counts, tasks, first_task)
 
     def finish(self) -> Result:
         """Compute the result, and write it to the folder if there is one."""
-        progress, matrix, counts = self.progress, self.matrix(), self.test_counts
+        position, matrix, counts = self.position, self.matrix(), self.test_counts
         result = Result(
             **vars(metrics(matrix, self.stream.disjoint)),
             accuracy_matrix=matrix,
-            class_accuracy=tuple(r / n if n else None for r, n in zip(progress.right[-1], counts, strict=True)),
-            prequential=progress.predicted / self.stream.samples if self.config["prequential"] else None,
+            class_accuracy=tuple(r / n if n else None for r, n in zip(position.right[-1], counts, strict=True)),
+            prequential=position.predicted / self.stream.samples if self.config["prequential"] else None,
             tasks=tuple(task.classes for task in self.stream.tasks),
             disjoint=self.stream.disjoint,
             samples=self.stream.samples,
-            updates=progress.steps,
+            updates=position.steps,
             cost=self.cost,
             config=self.config,
-            seconds={"training": progress.training_seconds, "evaluation": progress.evaluation_seconds},
+            seconds={"training": position.training_seconds, "evaluation": position.evaluation_seconds},
             environment=environment(self.learner.device),
         )
         if self.folder is not None:
+            self.claim.check()
             with atomic_write(self.folder / CURVE) as temporary:
                 temporary.write_text(self.curve(result))
             with atomic_write(self.folder / RESULT) as temporary:
@@ -202,8 +200,10 @@ class Run:
     def save(self) -> None:
         if self.folder is not None:
             self.engine.synchronize()
-            self.progress.training_seconds += self.lap_seconds()
-            checkpoint.save(self.folder / CHECKPOINT, self.learner, self.progress)
+            self.position.training_seconds += self.lap_seconds()
+            self.claim.check()
+            checkpoint.save(self.folder / CHECKPOINT, self.learner, self.position)
+            self.claim.progressed()
 
 
 def run(
@@ -265,13 +265,6 @@ def run(
         raise
 
 
-def at_least_one(**numbers: int | None) -> None:
-    """Refuse numbers below 1; None is for the default."""
-    for name, value in numbers.items():
-        if value is not None and value < 1:
-            raise UsageError(f"{name} is {value}; it must be at least 1")
-
-
 def steps_in_folder(
     config: RunConfig,
     data: Dataset,
@@ -280,16 +273,12 @@ def steps_in_folder(
     listener: Listener,
     stopped: threading.Event,
 ) -> Steps[Result]:
-    """The steps of a run. Its folder is locked until the last step; ``NotNow`` if another process works in it."""
-    with ExitStack() as locked:
-        existed = folder is not None and folder.exists()
-        if folder is not None and existed:
-            locked.enter_context(sole_use(folder))
+    """The steps of a run. Its folder is claimed until the last step; ``NotNow`` if another process works in it."""
+    with ExitStack() as claimed:
+        claim = claimed.enter_context(sole_use(folder)) if folder is not None and folder.exists() else None
         current = Run(config, data)  # refuses what cannot be run, before a folder is created for it
         if folder is not None:
-            if not existed:  # as another process may have created and locked it by now
-                locked.enter_context(sole_use(folder))
-            current.claim(folder)
+            current.enter(folder, claim or claimed.enter_context(sole_use(folder)))
         # Small steps have one thread and the same bits in a run, a sweep and a pack. Large ones keep the threads that
         # the process has: in a sweep its share of the cores, so their last bits depend on the number of jobs.
         with torch_settings(current.cost.flops * config.batch_size):
@@ -299,19 +288,9 @@ def steps_in_folder(
         return result
 
 
-def finish(steps: Steps[T]) -> T:
-    """Do all steps, and return their result."""
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-
 def remove_leftovers(folder: Path) -> None:
     """Remove the checkpoint of a finished run, and temporary files from before it was killed."""
-    for pattern in (CHECKPOINT, *(f".{name}.*" for name in (CONFIG, CURVE, RESULT, CHECKPOINT))):
+    for pattern in (CHECKPOINT, ".time-*", *(f".{name}.*" for name in (CONFIG, CURVE, RESULT, CHECKPOINT))):
         for path in folder.glob(pattern):
             path.unlink(missing_ok=True)
 
@@ -323,23 +302,3 @@ def _differences(old: dict[str, Any] | None, new: dict[str, Any]) -> str:
     flat_old, flat_new = ({**c, **c["options"]} for c in (old, new))
     names = [n for n in {**flat_old, **flat_new} if n != "options" and flat_old.get(n) != flat_new.get(n)]
     return ", ".join(f"{name} there is {flat_old.get(name)}, here {flat_new.get(name)}" for name in names)
-
-
-@contextmanager
-def stop_signal() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets, so that a run stops after its step; the second Ctrl-C raises as usual."""
-    stopped = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stopped  # signals belong to the main thread
-        return
-    before = signal.getsignal(signal.SIGINT)
-
-    def stop(number: int, frame: Any) -> None:
-        stopped.set()
-        signal.signal(signal.SIGINT, before)
-
-    signal.signal(signal.SIGINT, stop)
-    try:
-        yield stopped
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from onebyone.errors import UsageError, unknown
 from onebyone.methods import methods
-from onebyone.runs.results import FRACTIONS, METRICS, Record, Results, summarize
+from onebyone.runs.results import FRACTIONS, METRICS, Results, import_pandas, summarize
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
 
 EMPTY = "–"
-Key = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -140,9 +142,7 @@ class Summary:
     metric: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
-    row_keys: list[Key]
-    column_keys: list[Key]
-    cells: dict[tuple[Key, Key], list[float | None]]  # a number per run; no runs, no cell
+    numbers: Series[Any]  # of the runs of each cell, by the values of its fields
     mixed: tuple[str, ...]  # fields other than the seed that differ between the runs of a cell
     edited: tuple[str, ...] = ()  # methods whose runs come from different source code, which the table does not show
 
@@ -160,9 +160,16 @@ class Summary:
         return "; ".join(sentences)
 
     @property
+    def pivot(self) -> DataFrame:
+        """The numbers in rows and columns; not a list where there is no run."""
+        if not self.columns:
+            return self.numbers.to_frame(self.metric)
+        return self.numbers.unstack(list(self.columns)).sort_index(axis="columns")
+
+    @property
     def counts(self) -> list[int]:
         """The numbers of runs that cells have."""
-        return sorted({len(numbers) for numbers in self.cells.values()})
+        return sorted(set(map(len, self.numbers)))
 
     @property
     def title(self) -> str:
@@ -174,17 +181,16 @@ class Summary:
     def to_data(self) -> dict[str, Any]:
         """For JSON: a list of cells, each with its fields, mean, standard deviation and number of runs."""
         cells = []
-        for (row, column), numbers in self.cells.items():
+        for key, numbers in self.numbers.items():
             value = summarize(numbers)
-            fields = dict(zip((*self.rows, *self.columns), (*row, *column), strict=True))
-            found = {"mean": value.mean, "std": value.std} if value else {"mean": None, "std": None}
-            cells.append(fields | found | {"n": len(numbers)})
+            known = (None if each == EMPTY else each for each in as_key(key))
+            found = {"mean": value and value.mean, "std": value and value.std, "n": len(numbers)}
+            cells.append(dict(zip((*self.rows, *self.columns), known, strict=True)) | found)
         return {"metric": self.metric, "cells": cells, "averaged_over": list(self.mixed), "edited": list(self.edited)}
 
-    def text(self, row: Key, column: Key) -> str:
+    def text(self, numbers: Any) -> str:
         """A cell as text."""
-        numbers = self.cells.get((row, column))
-        if numbers is None:
+        if not isinstance(numbers, list):
             return EMPTY
         count = f" (n={len(numbers)})" if len(self.counts) > 1 else ""
         scale, form = (100, ".1f") if self.metric in FRACTIONS else (1, ".4g")
@@ -193,25 +199,32 @@ class Summary:
 
     def table(self) -> Table:
         """The means and standard deviations, in rows and columns."""
-        heading = {name: [_show(key[number]) for key in self.column_keys] for number, name in enumerate(self.columns)}
-        rows = [[*map(_show, row), *(self.text(row, column) for column in self.column_keys)] for row in self.row_keys]
+        pivot = self.pivot
+        keys = [as_key(key) for key in pivot.columns]
+        heading = {name: [_show(key[number]) for key in keys] for number, name in enumerate(self.columns)}
+        rows = [[*map(_show, as_key(key)), *map(self.text, numbers)] for key, *numbers in pivot.itertuples()]
         return Table(self.title, self.rows, heading or {"": [self.metric]}, rows)
 
     def plain(self) -> Table:
         """The same as plain numbers, for other programs: a line per cell."""
-        rows = []
-        for row in self.row_keys:
-            for column in self.column_keys:
-                numbers = self.cells.get((row, column), [])
+        rows, pivot = [], self.pivot
+        for row, *cells in pivot.itertuples():
+            for column, numbers in zip(pivot.columns if self.columns else [()], cells, strict=True):
+                numbers = numbers if isinstance(numbers, list) else []
                 value = summarize(numbers)
                 found = [str(value.mean), str(value.std)] if value else ["", ""]
-                keys = ["" if key is None else str(key) for key in (*row, *column)]
+                keys = ["" if key == EMPTY else str(key) for key in (*as_key(row), *as_key(column))]
                 rows.append([*keys, *found, str(len(numbers))])
         return Table(self.title, [*self.rows, *self.columns, "mean", "std", "n"], {}, rows)
 
     def render(self, format: str = "terminal", width: int | None = None) -> str:
         """As :func:`render`; ``csv`` has plain numbers and a line per cell."""
         return render(self.plain() if format == "csv" else self.table(), format, width)
+
+
+def as_key(label: Any) -> tuple[Any, ...]:
+    """The values of fields, from a label of pandas, which is no tuple if there is one field."""
+    return label if isinstance(label, tuple) else (label,)
 
 
 def tabulate(results: Results, rows: Sequence[str], columns: Sequence[str] = (), metric: str = "accuracy") -> Summary:
@@ -252,33 +265,44 @@ def tabulate(results: Results, rows: Sequence[str], columns: Sequence[str] = (),
             raise unknown("field", name, results.names)
     if metric not in METRICS:
         raise unknown("metric", metric, METRICS)
+    pandas = import_pandas("a table")
     shown = _short_names({str(record.fields["method"]) for record in results})
-    groups: dict[tuple[Key, Key], list[Record]] = {}
-    codes: dict[str, set[str | None]] = {}
-    for record in results:
-        method = shown[str(record.fields["method"])]
-        fields = record.fields | {"method": method}
-        row, column = (tuple(fields.get(name) for name in names) for names in (rows, columns))
-        groups.setdefault((row, column), []).append(record)
-        codes.setdefault(method, set()).add(fields.get("code"))
-    edited = [method for method, found in codes.items() if len(found) > 1 and "code" not in (*rows, *columns)]
+    blank = dict.fromkeys(results.names)
+    lines = [
+        blank | row.fields | {"method": shown[row.fields["method"]], "": row.metrics.get(metric)} for row in results
+    ]
+    frame = pandas.DataFrame(lines, dtype=object)
+    fields = list(dict.fromkeys((*rows, *columns)))
+    cells = frame.groupby([_in_order(name, frame[name]) for name in fields], observed=True)
     # A field that only some runs of a cell have is an option of their method, and the method itself is named.
-    mixed = {
-        name
-        for group in groups.values()
-        for name in set(results.names) - {"seed", "code"}
-        if len({record.fields[name] for record in group if name in record.fields}) > 1
-    }
+    differ = cells[[name for name in results.names if name not in ("seed", "code")]].nunique().max() > 1
+    edited = frame.groupby("method")["code"].nunique(dropna=False) > 1 if "code" in frame else None
     return Summary(
         metric=metric,
         rows=tuple(rows),
         columns=tuple(columns),
-        row_keys=_ordered({row for row, _ in groups}, rows),
-        column_keys=_ordered({column for _, column in groups}, columns),
-        cells={key: [record.metrics.get(metric) for record in group] for key, group in groups.items()},
-        mixed=tuple(sorted(mixed)),
-        edited=tuple(sorted(edited)),
+        numbers=cells[""].agg(list),
+        mixed=tuple(sorted(differ.index[differ])),
+        edited=tuple(sorted(edited.index[edited])) if edited is not None and "code" not in fields else (),
     )
+
+
+def _in_order(name: str, values: Series[Any]) -> Series[Any]:
+    """A field of all runs, whose values sort as in a table: a missing one first, methods as in the registry."""
+    import pandas
+
+    order = list(methods())
+
+    def rank(value: Any) -> tuple[int, Any]:
+        if value == EMPTY:
+            return 0, 0
+        if name == "method" and value in order:
+            return 1, order.index(value)
+        return (2, value) if isinstance(value, int | float) else (3, str(value))
+
+    known = [EMPTY if value is None else str(value) if isinstance(value, tuple) else value for value in values]
+    categories = pandas.Index(sorted(set(known), key=rank), dtype=object)
+    return pandas.Series(pandas.Categorical(known, categories), name=name)
 
 
 def _short_names(methods: Collection[str]) -> dict[str, str]:
@@ -300,21 +324,7 @@ def _short_names(methods: Collection[str]) -> dict[str, str]:
     }
 
 
-def _ordered(keys: Iterable[Key], names: Sequence[str]) -> list[Key]:
-    """Keys by value, with a missing value first; methods in the order of the registry."""
-    order = list(methods())
-
-    def rank(name: str, value: Any) -> tuple[int, Any]:
-        if value is None:
-            return 0, 0
-        if name == "method" and value in order:
-            return 1, order.index(value)
-        return (2, value) if isinstance(value, int | float) else (3, str(value))
-
-    return sorted(keys, key=lambda key: [rank(name, value) for name, value in zip(names, key, strict=True)])
-
-
 def _show(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return EMPTY if value is None else str(value)
+    return str(value)

@@ -15,10 +15,9 @@ from typing import Any, TypeVar
 
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
-from onebyone.runs.executors import Failed
+from onebyone.executors import Failed
+from onebyone.runs.folder import CURVE as CURVE_FILE
 from onebyone.runs.listener import Listener
-from onebyone.runs.run import CURVE as CURVE_FILE
-from onebyone.runs.sweep import SweepListener
 from onebyone.runs.tracked import Points, curve_figure, flat, points_in, summary
 
 CURVE = "anytime_accuracy"
@@ -91,7 +90,7 @@ class MLflow(Tracker):
         try:
             import mlflow
         except ImportError as error:
-            raise UsageError(f"tracking with mlflow needs MLflow ({error}); pip install 'onebyone[mlflow]'") from None
+            raise UsageError(f"tracking with mlflow needs MLflow ({error}); pip install mlflow") from None
         self.client = mlflow.MlflowClient(uri)
         self.parent: str | None = None
 
@@ -149,7 +148,7 @@ class TensorBoard(Tracker):
             from torch.utils.tensorboard import SummaryWriter
         except ImportError as error:
             raise UsageError(
-                f"tracking with tensorboard needs TensorBoard ({error}); pip install 'onebyone[tensorboard]'"
+                f"tracking with tensorboard needs TensorBoard ({error}); pip install tensorboard"
             ) from None
         self.folder, self.writer = Path(folder), SummaryWriter
 
@@ -186,7 +185,7 @@ class WandB(Tracker):
         try:
             import wandb
         except ImportError as error:
-            raise UsageError(f"tracking with wandb needs W&B ({error}); pip install 'onebyone[wandb]'") from None
+            raise UsageError(f"tracking with wandb needs W&B ({error}); pip install wandb") from None
         self.wandb, self.folder = wandb, folder
 
     def open(self, name: str, config: Mapping[str, Any], sweep: str | None) -> Any:
@@ -276,7 +275,7 @@ class TrackedRun(Listener):
             each.call("close", run, None, [])
 
 
-class TrackedSweep(SweepListener):
+class TrackedSweep(Listener):
     """Listener that records the runs of a sweep in trackers, each when it has ended.
 
     The trackers are called in the process of the sweep, with any executor.

@@ -14,13 +14,14 @@ from typing import Any
 
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
+from onebyone.executors import Executor, Failed, executor_named
 from onebyone.files import atomic_write
 from onebyone.methods import find
 from onebyone.runs.config import RunConfig, bare_name, folder_name
-from onebyone.runs.executors import Executor, Failed, executor_named
 from onebyone.runs.grid import combinations, read_yaml
+from onebyone.runs.listener import Listener
 from onebyone.runs.results import summarize
-from onebyone.runs.sweep import SweepListener, sweep
+from onebyone.runs.sweep import sweep
 from onebyone.runs.winners import Winner, write_winners
 
 COLUMNS = (
@@ -58,7 +59,7 @@ def tune(
     device: str = "auto",
     jobs: int | None = None,
     executor: str | Executor = "local",
-    listener: SweepListener | None = None,
+    listener: Listener | None = None,
 ) -> Tuning:
     """Try all settings of some methods (see :func:`tuning_runs`); run folders are in ``out``, rows in ``record``."""
     for path in record.glob("*.csv"):

@@ -41,13 +41,13 @@ class Answer:
     def __init__(self, state: State, sequence: int, prior: Any, unknown_rate: float) -> None:
         self.sequence, self.layout = sequence, state.layout
         self.labels = [str(label) for label in state.labels]
-        self._predictor = Predictor(state, prior, unknown_rate)
+        predictor = Predictor(state, {"prior": prior, "unknown_rate": unknown_rate})
         self.report: dict[str, Any] | None = None
         try:
-            self.report = report(self._predictor).to_dict()
+            self.report = report(predictor).to_dict()
         except UsageError as error:
             self.why_no_report = str(error)
-        self._predictor.freeze()
+        self._predictor = predictor.frozen()
 
     @torch.no_grad()
     def predict(self, samples: Array) -> Predictions:
@@ -56,8 +56,7 @@ class Answer:
         x = self.layout.channels_first(torch.tensor(samples)).to(learner.device)
         found, unknown = [], []
         for part in x.split(learner.chunk):
-            scores, typicality = predictor.scores_and_typicality(part)
-            decision = predictor.in_order(predictor.decision(scores.double()))
-            found.append(predictor.probabilities_of(decision).cpu().numpy())
+            probabilities, typicality = predictor.answers(part)
+            found.append(probabilities.cpu().numpy())
             unknown.append(predictor.is_unknown(typicality).cpu().numpy())
         return Predictions(self.labels, np.concatenate(found), np.concatenate(unknown), self.sequence)

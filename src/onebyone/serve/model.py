@@ -12,10 +12,9 @@ from safetensors import numpy as safetensors
 
 from onebyone.errors import UsageError
 from onebyone.estimator import OnlineClassifier
-from onebyone.estimator.building import learner_parameters
 from onebyone.estimator.labels import Label
-from onebyone.estimator.model import State
-from onebyone.estimator.persistence import check_parameters, open_file
+from onebyone.estimator.model import State, learner_parameters
+from onebyone.estimator.storage import check_parameters, open_file
 from onebyone.serve.journal import CannotStore, cannot_store
 from onebyone.serve.operations import Operation
 from onebyone.serve.settings import Settings

@@ -41,7 +41,7 @@ class Busy(Exception):
     """Too much is waiting already."""
 
 
-class Job(NamedTuple):
+class Waiting(NamedTuple):
     """Something for the thread that owns the model."""
 
     work: Operation | Callable[[Model], Any]
@@ -83,7 +83,7 @@ class Service:
         if self._folder_lock is None:
             raise UsageError(f"another process serves {folder}; stop that one, or choose another folder")
         self._lock = threading.Lock()  # of the model
-        self._jobs: queue.Queue[Job | None] = queue.Queue(WAITING)
+        self._waiting: queue.Queue[Waiting | None] = queue.Queue(WAITING)
         self._changed, self._closed = threading.Event(), threading.Event()
         self._closing = False
         self._broken: str | None = None
@@ -124,7 +124,7 @@ class Service:
         if self._closing:
             raise Busy
         try:
-            self._jobs.put_nowait(Job(work, done))
+            self._waiting.put_nowait(Waiting(work, done))
         except queue.Full:
             raise Busy from None
         return done
@@ -142,7 +142,7 @@ class Service:
     @property
     def waiting(self) -> int:
         """How many changes are waiting."""
-        return self._jobs.qsize()
+        return self._waiting.qsize()
 
     @property
     def journal_bytes(self) -> int:
@@ -153,7 +153,7 @@ class Service:
         if self._closing:
             return
         self._closing = True
-        self._jobs.put(None)
+        self._waiting.put(None)
         self._threads[0].join()
         self._closed.set()
         self._changed.set()
@@ -168,10 +168,10 @@ class Service:
     def _change(self) -> None:
         last = False
         while not last:
-            group = [self._jobs.get()]
+            group = [self._waiting.get()]
             while len(group) < GROUP:
                 try:
-                    group.append(self._jobs.get_nowait())
+                    group.append(self._waiting.get_nowait())
                 except queue.Empty:
                     break
             last = None in group
@@ -179,7 +179,7 @@ class Service:
             if self._is_snapshot_due():
                 self._snapshot()
 
-    def _make(self, group: list[Job]) -> None:
+    def _make(self, group: list[Waiting]) -> None:
         """Write the operations of a group to the journal, flush once, and make them."""
         operations = [job for job in group if isinstance(job.work, Operation)]
         payloads = [job.work.encode() for job in operations if isinstance(job.work, Operation)]
