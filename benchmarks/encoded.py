@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from features import read
 from onebyone import Spec
 from onebyone.methods.choice import MAX_ENCODED_BYTES
-from onebyone.methods.lda import LDA, LDAOptions
+from onebyone.statistics.lda import LDA, LDAOptions
 from onebyone.nets import Adapted
 
 IMAGE = 3 * 32 * 32  # bytes

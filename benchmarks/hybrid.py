@@ -25,7 +25,7 @@ import torch
 
 from onebyone import Dataset, class_incremental, engine, load
 from onebyone.engine.pack import Steps, pack
-from onebyone.methods.hybrid import Hybrid, HybridOptions
+from onebyone.statistics.hybrid import Hybrid, HybridOptions
 from onebyone.options import parse
 from onebyone.runs.results import summarize
 

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from features import features, read
 from onebyone import OnlineClassifier, nets
-from onebyone.methods import typicality
+from onebyone.statistics import typicality
 from onebyone.nets.lite0 import SIZE, Lite0
 
 Rows = npt.NDArray[np.float32]

@@ -1,11 +1,15 @@
 """Helpers of the tests of OnlineClassifier."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import torch
 from safetensors import safe_open
 from safetensors import torch as safetensors
 
@@ -13,6 +17,8 @@ from onebyone import OnlineClassifier, methods
 from onebyone.methods import AUTO, Options, ReplayOptions, method
 from onebyone.methods.prototypes import PrototypeOptions
 from onebyone.methods.registry import AnyLearner
+from onebyone.statistics import patch_lda
+from onebyone.statistics.features import Directions
 from onebyone.tensors import digest
 
 NAMES = list(methods())
@@ -31,6 +37,18 @@ def vectors(count: int, seed: int = 0) -> tuple[Any, list[str]]:
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 3, count)
     return (rng.normal(size=(count, 4)) + 3 * y[:, None]), [f"class {label}" for label in y]
+
+
+@contextmanager
+def units_of(x: Any) -> Iterator[None]:
+    """Values are projected in the units of these samples, from the first sample on."""
+    found = Directions.set_units
+    rows = torch.from_numpy(x.astype("float32"))
+    with (
+        mock.patch.object(Directions, "set_units", lambda self, *_: found(self, rows, torch.ones(len(rows)))),
+        mock.patch.object(patch_lda, "FIRST", 1),
+    ):
+        yield
 
 
 def learner_of(clf: OnlineClassifier) -> AnyLearner:

@@ -10,9 +10,9 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from made_statistics import statistics
-from onebyone.memory import KeptSample
-from onebyone.memory.sample import keys
-from onebyone.methods.discriminant import Discriminant
+from onebyone.statistics.kept import KeptSample
+from onebyone.statistics.kept import keys
+from onebyone.statistics.discriminant import Discriminant
 from onebyone.methods.ridge import Ridge, Statistics, best_ridge, feature_scale, identity, thin_root
 from onebyone.methods.temperature import ANY_FEATURES, expected_temperature, fitted_temperature, probabilities
 

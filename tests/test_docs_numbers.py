@@ -196,7 +196,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Column("encoded/cifar10-rare.csv", "recall", by=("case",), whole=True),
         Column("encoded/cifar10-rare.csv", "recall", whole=True),
         *(MANY, SMALL, Computed(behind_class_means)),
-        Code("onebyone.methods.lda:ENCODED_GAIN", 100, -1),
+        Code("onebyone.statistics.lda:ENCODED_GAIN", 100, -1),
         Stated("45,000", "training images of nine classes of CIFAR-10"),
     ),
     "docs/methods/patch-lda.md": (
@@ -213,7 +213,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         *(Column("few/turn.csv", value, ("case",), scale=100) for value in ("same", "accuracy", "complete")),
         Computed(lambda: work(100, "patch-lda")),
         *(Computed(removed_parts), Computed(last_row), Computed(megabytes), *MOST),
-        Code("onebyone.methods.patch_lda:KEPT_SHARE", 100),
+        Code("onebyone.statistics.patch_lda:KEPT_SHARE", 100),
         Code("onebyone.methods.temperature:PATCH_FEATURES.ratio"),
         Code("onebyone.methods.temperature:SMALL_SAMPLE"),
         Stated("10,000 5,000 1,000", "test images, and numbers of training images"),

@@ -15,7 +15,7 @@ from classifiers import learner_of
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create
 from onebyone.engine.static import blank_batch, shapes_only
 from onebyone.methods import grown
-from onebyone.methods.hybrid import Hybrid
+from onebyone.statistics.hybrid import Hybrid
 from onebyone.methods.replay_learner import COSINES
 from onebyone.methods.temperature import ANY_FEATURES, fitted_temperature, probabilities
 from onebyone.runs import RunConfig, run

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from classifiers import bits, learner_of
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create
 from onebyone.estimator.model import encoder_size
-from onebyone.methods.lda import LDA
+from onebyone.statistics.lda import LDA
 from onebyone.nets import Adapted, Preprocess
 
 

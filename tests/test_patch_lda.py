@@ -12,7 +12,7 @@ from onebyone import Dataset, Spec, UsageError, create
 from onebyone.data import CropFlip
 from onebyone.engine import measure_cost
 from onebyone.engine.static import capture_problem
-from onebyone.methods.patch_lda import PatchLDA
+from onebyone.statistics.patch_lda import PatchLDA
 from onebyone.runs.config import RunConfig
 from onebyone.runs.run import run
 

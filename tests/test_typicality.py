@@ -10,9 +10,9 @@ from torch import Tensor
 
 from made_statistics import statistics
 from onebyone import OnlineClassifier
-from onebyone.methods import typicality
-from onebyone.methods.discriminant import Discriminant, Omitted
-from onebyone.methods.typicality import ClassScales, Distances, weight_of_ratio
+from onebyone.statistics import typicality
+from onebyone.statistics.discriminant import Discriminant, Omitted
+from onebyone.statistics.typicality import ClassScales, Distances, weight_of_ratio
 
 
 @pytest.mark.parametrize("as_ratio", [False, True])

@@ -14,7 +14,7 @@ from torch import Tensor
 from onebyone.errors import UsageError
 from onebyone.estimator.inputs import Layout
 from onebyone.estimator.labels import Label
-from onebyone.memory.sample import EMPTY, as_words, keys, rank_in_class
+from onebyone.statistics.kept import EMPTY, as_words, keys, rank_in_class
 from onebyone.methods import LeftOut
 from onebyone.methods.registry import AnyLearner
 

@@ -26,7 +26,7 @@ from onebyone.estimator.labels import Label, to_json
 from onebyone.estimator.model import State, changeable, check_finite, known_labels
 from onebyone.files import atomic_write
 from onebyone.methods import LeftOut
-from onebyone.methods.temperature import ANY_FEATURES, fitted_temperature, probabilities
+from onebyone.methods.temperature import fitted_temperature, probabilities
 
 Source = Literal["left out", "held back", "left out by the statistics", "predicted before learnt"]
 SUPPORT = 2  # values that must be expected below a quantile of values
@@ -148,7 +148,7 @@ class Predictor:
             return expected
         scores, y, _ = evidence(self.state).predictions
         usable = scores.gather(1, y[:, None])[:, 0].isfinite()  # not of a class that the learner has never seen
-        return fitted_temperature(expected, scores[usable].double(), y[usable], ANY_FEATURES.doubt)
+        return fitted_temperature(expected, scores[usable].double(), y[usable])
 
     @cached_property
     def shift(self) -> Tensor | None:

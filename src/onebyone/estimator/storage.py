@@ -42,8 +42,8 @@ from onebyone.estimator.model import (
     learner_parameters,
 )
 from onebyone.formats import CLASSIFIER, newer
-from onebyone.memory import Moments
 from onebyone.methods import AUTO, method
+from onebyone.statistics.sums import Moments
 from onebyone.methods.learner import GENERATOR
 from onebyone.methods.registry import AnyLearner
 from onebyone.tensors import digest, read_tensors, write_tensors

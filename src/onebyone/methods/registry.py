@@ -26,7 +26,12 @@ class Entry:
     summary: str
 
 
-METHODS: Registry[Entry] = Registry("method", "methods")
+STATISTICS = "onebyone.statistics"  # the room of these methods imports this one
+METHODS: Registry[Entry] = Registry(
+    "method",
+    "methods",
+    modules={name: f"{STATISTICS}.{name.replace('-', '_')}" for name in ("patch-lda", "lda", "hybrid")},
+)
 
 
 def register(name: str, options: type[Checked], *, section: str = "not in the paper") -> Callable[[type[L]], type[L]]:

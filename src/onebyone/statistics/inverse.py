@@ -34,6 +34,10 @@ class Inverse:
             self._count = 0
         return self._matrix
 
+    def frozen(self) -> Inverse:
+        """A copy that owns its matrix."""
+        return Inverse(self.matrix().clone())
+
     def times(self, x: Tensor) -> Tensor:
         """[n, d] -> [n, d] the products of rows with the inverse."""
         if not self._count:
