@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, wraps
@@ -20,23 +20,16 @@ from torch import nn
 
 from onebyone.errors import UsageError
 from onebyone.estimator import storage
-from onebyone.estimator.inputs import (
-    Samples,
-    check_settings,
-    read_batches,
-    read_samples,
-    renamed_prior,
-)
+from onebyone.estimator.inputs import Samples, check_settings, read_batches, read_pairs, read_samples, renamed_prior
 from onebyone.estimator.kept import Taught, pixel_keys
 from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, plain
 from onebyone.estimator.model import (
-    Backup,
     State,
-    changeable,
     check_finite,
     check_unchanged,
     learner_parameters,
     prepare,
+    restored_on_error,
     train,
 )
 from onebyone.estimator.predictor import Predictor, export
@@ -408,9 +401,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If ``X`` or ``unknown`` is invalid. It is a ValueError.
         """
         if unknown is None:
-            predictor = self._predictor()
-            best = predictor.decisions(self._read(X, predictor)).argmax(1).numpy()
-            predicted: Array = self.classes_[best]
+            predictor, x = self._question(X)
+            predicted: Array = self.classes_[predictor.decisions(x).argmax(1).numpy()]
             return predicted
         found, state = self.examine(X), self._fitted()
         label = plain(unknown)
@@ -440,8 +432,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        predictor = self._predictor()
-        decision, typicality = predictor.examined(self._read(X, predictor))
+        predictor, x = self._question(X)
+        decision, typicality = predictor.examined(x)
         probabilities, rejected = predictor.probabilities(decision), predictor.is_unknown(typicality)
         labels = self.classes_[decision.argmax(1).numpy()]
         return Answers(labels, probabilities.numpy(), typicality.numpy(), rejected.numpy())
@@ -471,8 +463,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        predictor = self._predictor()
-        return predictor.probabilities(predictor.decisions(self._read(X, predictor))).numpy()
+        predictor, x = self._question(X)
+        return predictor.probabilities(predictor.decisions(x)).numpy()
 
     @synchronized
     def decision_function(self, X: Any) -> Array:
@@ -498,8 +490,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        predictor = self._predictor()
-        scores = predictor.decisions(self._read(X, predictor))
+        predictor, x = self._question(X)
+        scores = predictor.decisions(x)
         if scores.shape[1] == 2:
             return (scores[:, 1] - scores[:, 0]).numpy()
         # The offset that scores of a sample have in common differs more between samples than scores between classes.
@@ -526,8 +518,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        predictor = self._predictor()
-        return predictor.typicality(self._read(X, predictor)).numpy()
+        predictor, x = self._question(X)
+        return predictor.typicality(x).numpy()
 
     @synchronized
     def report(self) -> Report:
@@ -663,10 +655,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ValueError. Nothing is changed.
         """
         state = self._fitted()
-        x = read_samples(X, state.layout, self.channels, self)
-        labels = as_labels([y] if x.is_one(y) else y, state.labels)
-        if len(x) != len(labels):
-            raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
+        x, labels = read_pairs(X, y, state.layout, self.channels, self, state.labels)
         known = [state.slot_of(label) for label in labels]
         if len(labels) >= int(state.counts.sum()):
             raise UsageError(NOTHING_LEFT)
@@ -794,7 +783,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If the file cannot be written, or if labels have a type that JSON cannot represent. It is a ValueError.
         """
-        storage.write(given_path(path), self._fitted(), self.get_params(deep=False))
+        state, file = self._fitted(), given_path(path)
+        storage.write(file, state, storage.describe(state, self.get_params(deep=False)))
 
     @classmethod
     def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
@@ -1006,39 +996,31 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If the folder is that of another classifier, or cannot be written. It is a ValueError.
         """
         before, parameters = self._state, self._settings()
-        if self.autosave is not None and (before is None or state.slots is not before.slots):
-            storage.describe(state, parameters)  # labels that cannot be saved raise an error before training
         saver = self._autosaver
-        if saver is not None and saver.given != self.autosave and not saver.is_for(self.autosave):
+        if saver is not None and not saver.is_for(self.autosave):
             saver.detach()
-            self._autosaver = None
-        if self._autosaver is None and self.autosave is not None:
-            self._autosaver = Autosave(self, lock_of(self), self.autosave)
-        saver, begun, backup = self._autosaver, None, None
-        try:
-            if saver is not None:
-                begun = saver.begin()
-            if before is not None and before.learner is state.learner:
-                backup = Backup(state.learner)
-            if work is not None:
-                state = work(state)
-            if saver is None:
-                check_finite(changeable(state.learner))
-            self._adopt(state)
-            if saver is not None:
-                saver.record(state, parameters, samples, int(self.every))
-        except BaseException:
-            if undo is not None:
-                undo()
-            if backup is not None:
-                backup.restore()
-            if saver is not None and begun is not None:
-                saver.take_back(begun)
-            self._adopt(before)
-            raise
-        finally:
-            if backup is not None and backup.memories:
-                backup.end()
+            saver = self._autosaver = None
+        if saver is None and self.autosave is not None:
+            saver = self._autosaver = Autosave(self, lock_of(self), self.autosave)
+        if saver is not None:
+            saver.describe(state, parameters)  # labels that cannot be saved raise an error before training
+        changed = before is not None and before.learner is state.learner
+        with (
+            saver.transaction() if saver is not None else nullcontext(),
+            restored_on_error(state.learner) if changed else nullcontext(),
+        ):
+            try:
+                if work is not None:
+                    state = work(state)
+                check_finite(state.learner)
+                self._adopt(state)
+                if saver is not None:
+                    saver.record(state, parameters, samples, int(self.every))
+            except BaseException:
+                if undo is not None:
+                    undo()
+                self._adopt(before)
+                raise
 
     def _fitted(self) -> State:
         if self._state is None or not self._state.slots:
@@ -1096,8 +1078,10 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             derived.predictor = Predictor(state, parameters)
         return derived.predictor
 
-    def _read(self, X: Any, predictor: Predictor) -> Samples:
-        return read_samples(X, predictor.state.layout, self.channels, self)
+    def _question(self, X: Any) -> tuple[Predictor, Samples]:
+        """The present predictor, and the samples for it."""
+        predictor = self._predictor()
+        return predictor, read_samples(X, predictor.state.layout, self.channels, self)
 
 
 def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:

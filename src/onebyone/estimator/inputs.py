@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
-from math import prod
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -27,7 +27,7 @@ from onebyone.data import Dataset
 from onebyone.data.dataset import chunk_size, first_not_finite
 from onebyone.data.images import UnreadableImage, all_pixels, is_gray, opened, pixels
 from onebyone.errors import UsageError, warn
-from onebyone.estimator.labels import Label
+from onebyone.estimator.labels import Label, as_labels
 
 if TYPE_CHECKING:
     from onebyone.data.images import Mode, Source
@@ -90,7 +90,7 @@ class Layout:
                     f"X has shape {tuple(x.shape)}; expected [n, features], [n, height, width], "
                     "[n, height, width, channels] or [n, channels, height, width]"
                 )
-        if prod(shape) == 0:
+        if math.prod(shape) == 0:
             raise UsageError(f"X has shape {tuple(x.shape)}; a sample needs at least one value")
         return cls(shape, kept_dtype(x.dtype), axes)
 
@@ -129,7 +129,7 @@ class Layout:
 
     def _other(self, x: Tensor, channels: str) -> Layout | None:
         shape = tuple(x.shape[1:])
-        if self.axes == "vector" or len(shape) not in (2, 3) or prod(shape) == 0:
+        if self.axes == "vector" or len(shape) not in (2, 3) or math.prod(shape) == 0:
             return None
         expected, *own_sides = self.sample_shape
         for axes in (self.axes, channels) if self.axes in ("first", "last") else (channels,):
@@ -182,7 +182,7 @@ class Layout:
         match found:
             case {"shape": [*sizes], "dtype": "uint8" | "float32" as dtype, "axes": str(axes)}:
                 fits = {"vector": 1, "gray": 2, "first": 3, "last": 3}.get(axes) == len(sizes)
-                if fits and all(type(size) is int and size > 0 for size in sizes) and prod(sizes) <= MAX_VALUES:
+                if fits and all(type(size) is int and size > 0 for size in sizes) and math.prod(sizes) <= MAX_VALUES:
                     return cls(tuple(sizes), DTYPES[dtype], axes)  # type: ignore[arg-type]
         raise UsageError(f"{found!r} is not a layout of samples")
 
@@ -211,10 +211,6 @@ class Samples:
     source: Tensor | Sequence[Source]  # [n, *given.shape], or images and image files
     is_single: bool = False  # given as one image, not as a list
 
-    def is_one(self, y: Any) -> bool:
-        """Whether ``y`` is the label of a single image."""
-        return self.is_single and y is not None and np.ndim(y) == 0
-
     def __len__(self) -> int:
         return len(self.source)
 
@@ -235,7 +231,7 @@ class Samples:
         return self._parts()
 
     def _parts(self) -> Iterator[Tensor]:
-        shape = self.given.shape if prod(self.given.shape) > prod(self.layout.shape) else self.layout.shape
+        shape = self.given.shape if math.prod(self.given.shape) > math.prod(self.layout.shape) else self.layout.shape
         size = chunk_size(shape)
         if isinstance(self.source, Tensor):
             yield from (self.layout.convert(part, self.given) for part in self.source.split(size))
@@ -301,9 +297,27 @@ def read_samples(
         layout = _image_layout(images) if sides is None else Layout((*sides, 3), torch.uint8, "last")
     _check_reads_images(layout)
     samples = Samples(layout, layout, images, is_image(X))
-    if len(images) * prod(layout.shape) > MAX_DECODED:
+    if len(images) * math.prod(layout.shape) > MAX_DECODED:
         return samples
     return Samples(layout, layout, samples.decoded(images), samples.is_single)
+
+
+def read_pairs(
+    X: Any,
+    y: Any,
+    layout: Layout | None,
+    channels: str,
+    estimator: object,
+    known: Sequence[Label] = (),
+    size: Callable[[], tuple[int, int] | None] = lambda: None,
+) -> tuple[Samples, list[Label]]:
+    """Read ``X`` as :func:`read_samples` does, and one label per sample of the type of the ``known`` ones."""
+    x = read_samples(X, layout, channels, estimator, size)
+    is_label = x.is_single and y is not None and np.ndim(y) == 0
+    labels = as_labels([y] if is_label else y, known)
+    if len(x) != len(labels):
+        raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
+    return x, labels
 
 
 def check_columns(estimator: object, X: Any, x: Tensor, layout: Layout) -> None:
@@ -477,7 +491,7 @@ def _warn_of_lost_digits(low: Array, high: Array) -> None:
         columns = ", ".join(map(str, lost.nonzero()[0][:3]))
         warn(
             f"X has large values that differ little (column {columns}), and they are converted to float32, which has 7 "
-            "digits; subtract a fixed offset from them first",
+            "digits; subtract a fixed offset from them first"
         )
 
 
@@ -526,7 +540,8 @@ def _checked(x: Tensor) -> Tensor:
 
 def _check_finite(x: Tensor, table: Any = None) -> None:
     """Raise an error that says where the samples [n, ...] have a value that is not finite as float32."""
-    if x.dtype == torch.uint8 or (x.numel() < FEW_VALUES and bool(x.float().isfinite().all())):
+    # The sum takes less time. It may overflow, where all numbers are finite.
+    if x.dtype == torch.uint8 or (x.numel() < FEW_VALUES and math.isfinite(x.float().sum())):
         return
     row = first_not_finite(x)
     if row is None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -24,19 +24,11 @@ from onebyone import nets
 from onebyone.data import CropFlip, Spec
 from onebyone.engine import choose_device, reproducible
 from onebyone.errors import UsageError, unknown, warn
-from onebyone.estimator.inputs import Layout, Samples, read_samples
+from onebyone.estimator.inputs import Layout, Samples, read_pairs
 from onebyone.estimator.kept import ENOUGH, SIZE, HeldBack, KnownFiles, Record, room
 from onebyone.estimator.labels import Label, as_array, as_labels, in_order
 from onebyone.memory import Memory
-from onebyone.methods import (
-    AUTO,
-    LeftOut,
-    auto_budget,
-    choose,
-    create,
-    grown,
-    method,
-)
+from onebyone.methods import AUTO, LeftOut, auto_budget, choose, create, grown, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted, Encoder
 from onebyone.options import number_of_bytes
@@ -191,23 +183,20 @@ def with_capacity(state: State, classes: int) -> AnyLearner:
         capacity *= 2
     if capacity == state.learner.spec.num_classes:
         return state.learner
-    try:
-        learner = _grown(state, capacity)
-    except UsageError:  # if twice the capacity does not fit, the capacity that is needed may
-        learner = _grown(state, classes)
+    for size in (capacity, classes):  # if twice the capacity does not fit, the capacity that is needed may
+        try:
+            learner = grown(state.learner, size)
+            break
+        except UsageError as error:
+            reason = error
+    else:
+        memory = state.parameters["memory"]
+        raise UsageError(
+            f"memory is {memory!r}, too little for {classes} classes ({reason}); start again with a larger memory"
+        )
     _warn_of_lost_filters(state, learner)
     _warn_of_more_bytes(state, learner)
     return learner
-
-
-def _grown(state: State, classes: int) -> AnyLearner:
-    try:
-        return grown(state.learner, classes)
-    except UsageError as error:
-        memory = state.parameters["memory"]
-        raise UsageError(
-            f"memory is {memory!r}, too little for {classes} classes ({error}); start again with a larger memory"
-        ) from None
 
 
 def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
@@ -221,7 +210,7 @@ def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
     if 2 * after < initial <= 2 * before:
         warn(
             f"memory is {state.parameters['memory']!r}, and capacity for {learner.spec.num_classes} classes leaves "
-            f"{after} of {initial} filters, which lowers the accuracy; start again with a larger memory",
+            f"{after} of {initial} filters, which lowers the accuracy; start again with a larger memory"
         )
 
 
@@ -231,7 +220,7 @@ def _warn_of_more_bytes(state: State, learner: AnyLearner) -> None:
     if isinstance(memory, str) and learner.memory_bytes > 1.1 * number_of_bytes(memory, "memory"):
         warn(
             f"memory is {memory!r}, and capacity for {learner.spec.num_classes} classes makes it "
-            f"{learner.memory_bytes:,} bytes; if that is too much, start again with a smaller memory",
+            f"{learner.memory_bytes:,} bytes; if that is too much, start again with a smaller memory"
         )
 
 
@@ -281,11 +270,9 @@ def prepare(
         If ``X``, ``y``, ``classes`` or ``sample_weight`` is invalid.
     """
     layout = None if state is None else state.layout
-    x = read_samples(X, layout, parameters["channels"], estimator, lambda: encoder_size(parameters["encoder"]))
-    labels = as_labels([y] if x.is_one(y) else y, state.labels if state else ())
+    size = partial(encoder_size, parameters["encoder"])
+    x, labels = read_pairs(X, y, layout, parameters["channels"], estimator, state.labels if state else (), size)
     announced = as_labels(list(classes), labels, "classes") if classes is not None else []
-    if len(x.source) != len(labels):
-        raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
     if state is None:
         state = begin(parameters, x.layout, X)
     if sample_weight is None:
@@ -351,12 +338,7 @@ def check_unchanged(state: State, parameters: Mapping[str, Any]) -> None:
 
 
 def train(
-    state: State,
-    lesson: Lesson,
-    order: Tensor | None = None,
-    *,
-    again: bool = False,
-    in_sequence: bool = False,
+    state: State, lesson: Lesson, order: Tensor | None = None, *, again: bool = False, in_sequence: bool = False
 ) -> State:
     """One pass over the samples. The learner of the state is changed.
 
@@ -473,8 +455,9 @@ def _collect(module: nn.Module, prefix: str, found: dict[str, Tensor], memories:
         found.pop(prefix + name, None)
 
 
-def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
+def check_finite(learner: AnyLearner) -> None:
+    """Raise an error if training diverged."""
+    for name, tensor in changeable(learner).items():
         # The sum takes less time. It may overflow, where all numbers are finite.
         if tensor.is_floating_point() and not math.isfinite(tensor.sum()) and not bool(tensor.isfinite().all()):
             raise UsageError(
@@ -483,30 +466,29 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-class Backup:
-    """The state of a learner before a change, to take the change back bit for bit.
+@contextmanager
+def restored_on_error(learner: AnyLearner) -> Iterator[None]:
+    """If the block raises an error, make the state of the learner bit for bit what it was before.
 
     Weights and statistics are copied, which costs no more than a step that reads and writes all of them. A memory may
-    be much larger, so only the rows that are overwritten are copied. Call :meth:`end` at the end.
+    be much larger, so it copies only the rows that are overwritten.
     """
-
-    def __init__(self, learner: AnyLearner) -> None:
-        self.learner = learner
-        found, self.memories = dict[str, Tensor](), list[Memory]()
-        _collect(learner, "", found, self.memories)
-        self.before = {name: tensor.clone() for name, tensor in found.items()}
-        for memory in self.memories:
-            memory.journal = []
-
-    def restore(self) -> None:
-        for memory in self.memories:
+    found, memories = dict[str, Tensor](), list[Memory]()
+    _collect(learner, "", found, memories)
+    before = {name: tensor.clone() for name, tensor in found.items()}
+    for memory in memories:
+        memory.journal = []
+    try:
+        yield
+    except BaseException:
+        for memory in memories:
             memory.undo()
-        begun = changeable(self.learner).keys() - self.before.keys()  # state of an optimizer that had taken no step
-        state = self.learner.state_dict() | self.before
-        self.learner.load_state_dict({name: tensor for name, tensor in state.items() if name not in begun})
-
-    def end(self) -> None:
-        for memory in self.memories:
+        begun = changeable(learner).keys() - before.keys()  # state of an optimizer that had taken no step
+        state = learner.state_dict() | before
+        learner.load_state_dict({name: tensor for name, tensor in state.items() if name not in begun})
+        raise
+    finally:
+        for memory in memories:
             memory.journal = None
 
 
@@ -549,7 +531,7 @@ def warn_of_large_images(name: str, parameters: Mapping[str, Any], layout: Layou
     if side > max(MAX_PATCH_IMAGE, size) and name in ("patch-lda", "lda") and parameters["encoder"] == AUTO:
         warn(
             f"images of {side} pixels are reduced to {size} pixels, so fine detail is lost; for photographs "
-            'give encoder="lite0" (pip install \'onebyone[photos]\'), or give method="lda" a larger size in options',
+            'give encoder="lite0" (pip install \'onebyone[photos]\'), or give method="lda" a larger size in options'
         )
 
 

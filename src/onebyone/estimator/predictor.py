@@ -23,7 +23,7 @@ from onebyone.errors import UsageError, warn
 from onebyone.estimator.inputs import Samples
 from onebyone.estimator.kept import ENOUGH
 from onebyone.estimator.labels import Label, to_json
-from onebyone.estimator.model import State, changeable, check_finite, known_labels
+from onebyone.estimator.model import State, check_finite, known_labels
 from onebyone.files import atomic_write
 from onebyone.methods import LeftOut
 from onebyone.methods.temperature import ANY_FEATURES, fitted_temperature, probabilities
@@ -134,7 +134,7 @@ class Predictor:
 
     def _without_nan(self, numbers: Tensor) -> Tensor:
         if numbers.isnan().any():
-            check_finite(changeable(self.state.learner))
+            check_finite(self.state.learner)
             raise UsageError(
                 "X has values so large that their scores are NaN; expected values as in training: scale or remove them"
             )
