@@ -24,8 +24,9 @@ from onebyone import nets
 from onebyone.data import CropFlip, Spec
 from onebyone.engine import choose_device, reproducible
 from onebyone.errors import UsageError, unknown, warn
+from onebyone.estimator.evidence import ENOUGH, SIZE, Evidence, EvidenceSource, HeldBack, Record, most_held_back
 from onebyone.estimator.inputs import Layout, Samples, read_pairs
-from onebyone.estimator.kept import ENOUGH, SIZE, HeldBack, KnownFiles, Record, room
+from onebyone.estimator.known_files import KnownFiles
 from onebyone.estimator.labels import Label, as_array, as_labels, in_order
 from onebyone.memory import Memory
 from onebyone.methods import AUTO, LeftOut, auto_budget, choose, create, grown, method
@@ -82,8 +83,32 @@ class State:
         counts = self.learner.counts.cpu()
         return counts + torch.bincount(self.held_back.y, minlength=len(counts))
 
+    @property
+    def uses_predictions(self) -> bool:
+        """Whether predictions of samples that were not learnt, or not yet, decide how confident the classifier is."""
+        return not self.learner.leaves_out and max(len(self.held_back.y), len(self.record.y)) >= ENOUGH
+
+    @property
+    def evidence(self) -> Evidence:
+        """Predictions that the learner makes without the sample, or made before it learnt the sample.
+
+        The second kind serves while few samples are held back. ``hybrid`` has those of its statistics without the
+        sample until it has predicted enough samples itself.
+        """
+        learner = self.learner
+        source: EvidenceSource = "left out"
+        if len(self.held_back.y) >= ENOUGH:
+            return Evidence(self._held_back_predictions, "held back")
+        if learner.leaving_out is not learner and not self.uses_predictions:
+            learner, source = learner.leaving_out, "left out by the statistics"
+        if learner.leaves_out:
+            found = learner.left_out()
+            if found is not None:
+                return Evidence(LeftOut(*(values.cpu() for values in found)), source)
+        return Evidence(self.record.left_out, "predicted before learnt")
+
     @cached_property
-    def held_back_predictions(self) -> LeftOut:
+    def _held_back_predictions(self) -> LeftOut:
         """Predictions of the samples that are held back, by the learner as it is now."""
         return self.held_back.predictions(self.learner)
 
@@ -129,14 +154,14 @@ class State:
         """A state in which two classes are one. The learner is changed; the label is removed."""
         slot, target, counts = self.slots[label], self.slots[into], self.learner.counts
         slots = {each: own for each, own in self.slots.items() if each != label}
-        if not counts[slot]:
-            record, held = self.record.without(slot), self.held_back.united(slot, target)
-            return replace(self, slots=slots, record=record, held_back=held)
-        if not counts[target]:  # known, but never learnt
+        if not counts[slot]:  # known, but never learnt
+            record = self.record.without(slot)
+        elif not counts[target]:
             return replace(self, slots=slots | {into: slot}, held_back=self.held_back.united(target, slot))
-        self.learner.unite(slot, target)
-        record, held = self.record.united(slot, target), self.held_back.united(slot, target)
-        return replace(self, slots=slots, record=record, held_back=held)
+        else:
+            self.learner.unite(slot, target)
+            record = self.record.united(slot, target)
+        return replace(self, slots=slots, record=record, held_back=self.held_back.united(slot, target))
 
     def in_slots_of(self, mine: State) -> State:
         """This state with the classes, the capacity and the device of ``mine``, which knows all of its labels."""
@@ -358,6 +383,11 @@ def train(
     Returns
     -------
     The state with the samples that are held back, and with more predictions of samples before they were learnt.
+
+    Raises
+    ------
+    UsageError
+        If training diverged.
     """
     learner, device, record, held = state.learner, state.device, state.record, state.held_back
     order = lesson.rows if order is None else order
@@ -389,6 +419,7 @@ def train(
                 step(batch, classes)
             else:
                 step(batch, classes, weight)
+    check_finite(learner)
     if learner.leaves_out and held is state.held_back and not len(held.y):
         return state  # nothing was computed from what the learner was before
     return replace(state, record=record, held_back=held)
@@ -401,7 +432,7 @@ def holding_share(learner: AnyLearner, lesson: Lesson) -> float:
     which would have to be kept too, and for a memory so small that too few samples would be held back to be of use.
     """
     is_network = not learner.mergeable and not learner.leaves_out
-    useful = is_network and lesson.weight is None and room(learner) >= ENOUGH
+    useful = is_network and lesson.weight is None and most_held_back(learner) >= ENOUGH
     return float(lesson.parameters["validation_fraction"]) if useful else 0.0
 
 
@@ -546,7 +577,7 @@ def build_learner(
             raise UsageError(f"{option} is given as an option; use the parameter {parameter} instead")
     spec = Spec(layout.sample_shape, INITIAL_CAPACITY, layout.dtype, augmentation(parameters["augment"], layout))
     options |= encoder_option(name, parameters, layout, seed)
-    if not options.keys() & {"encoder"}:
+    if "encoder" not in options:
         for parameter, default in (("encoder", AUTO), ("freeze_encoder", False)):
             if parameters[parameter] != default:
                 raise UsageError(

@@ -29,8 +29,9 @@ from onebyone.data import Spec
 from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.estimator import labels as label_codes
+from onebyone.estimator.evidence import HeldBack, Record
 from onebyone.estimator.inputs import Layout, check_settings
-from onebyone.estimator.kept import HeldBack, KnownFiles, Record, kept_tensors
+from onebyone.estimator.known_files import KnownFiles
 from onebyone.estimator.labels import Label
 from onebyone.estimator.model import State, augmentation, check_replay_size, encoder_option, learner_parameters
 from onebyone.formats import CLASSIFIER, newer
@@ -85,7 +86,9 @@ def read(
 def contents(state: State) -> dict[str, Tensor]:
     """The tensors for a file."""
     left_out = encoder_tensors(state.learner) | state.learner.unused_generators()
-    tensors = state.learner.state_dict() | kept_tensors(state.record, state.held_back, state.files, state.slots)
+    tensors = state.learner.state_dict() | state.record.tensors() | state.held_back.tensors()
+    if state.files.entries:
+        tensors |= state.files.tensors(state.slots)
     return {name: tensor.contiguous() for name, tensor in tensors.items() if name not in left_out}
 
 
@@ -119,9 +122,9 @@ def describe(state: State, parameters: Mapping[str, Any]) -> str:
         "parameters": kept,
         "options": {name: getattr(learner.options, name) for name in named},
         "layout": state.layout.to_json(),
-        "labels": label_codes.all_to_json(state.slots),
+        "labels": [label_codes.to_json(label) for label in state.slots],
         "slots": list(state.slots.values()),
-        "former_names": label_codes.all_to_json(state.files.former_names) if state.files.entries else [],
+        "former_names": [label_codes.to_json(label) for label in state.files.former_names],
         "room": learner.spec.num_classes,
         "seed": learner.seed,
         "device": learner.counts.device.type,
@@ -170,7 +173,7 @@ def parse(
     record = Record.from_tensors(tensors, set(slots.values()), room)
     held_back = HeldBack.from_tensors(tensors, set(slots.values()), layout)
     former = [label_codes.from_json(name) for name in found["former_names"]]
-    files = KnownFiles.from_tensors(tensors, slots, former)
+    known = KnownFiles.from_tensors(tensors, slots, former)
     names = parse_names(found["features"], layout)
     if parameters["encoder"] is None:
         if module is None:
@@ -209,7 +212,7 @@ def parse(
     learner.load_state_dict(tensors)
     check_values(learner, set(slots.values()))
     fixed = learner_parameters(parameters)
-    return State(fixed, layout, slots, learner, chosen, names, record, files, held_back), parameters
+    return State(fixed, layout, slots, learner, chosen, names, record, known, held_back), parameters
 
 
 def parse_slots(found: Mapping[str, Any], room: int) -> dict[Label, int]:
@@ -339,8 +342,12 @@ class Autosave:
         return folder is not None and (str(folder) == self.given or Path(folder).resolve() == self.folder)
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Lock the folder for a call, if it is not locked yet. If the block raises an error, restore file and lock."""
+    def transaction(self, state: State, parameters: Mapping[str, Any]) -> Iterator[None]:
+        """Lock the folder for a call, if it is not locked yet. If the block raises an error, restore file and lock.
+
+        Labels and parameters of the call that cannot be saved raise an error before the block.
+        """
+        self._describe(state, parameters)
         before, was_locked = (self._learnt, self._unsaved, self._version), self._folder_lock is not None
         self._writing = False
         try:
@@ -355,20 +362,20 @@ class Autosave:
                 self._release_folder()
             raise
 
-    def describe(self, state: State, parameters: Mapping[str, Any]) -> str:
+    def _describe(self, state: State, parameters: Mapping[str, Any]) -> str:
         """The description of the state for a file, the last one if labels and parameters are the same objects."""
         before = self._described
         if before is None or before[0] is not state.slots or before[1] is not parameters or state.files.entries:
             self._described = before = state.slots, parameters, describe(state, parameters)
         return before[2]
 
-    def record(self, state: State, parameters: Mapping[str, Any], samples: int, every: int) -> None:
-        """Record the state after a call. Save it if there are ``every`` unsaved samples, or if a save is due by time.
+    def accept(self, state: State, parameters: Mapping[str, Any], samples: int, every: int) -> None:
+        """Accept the state after a call. Save it if there are ``every`` unsaved samples, or if a save is due by time.
 
         Raises
         ------
         UsageError
-            If it could not be saved. Then nothing is recorded.
+            If it could not be saved. Then it is not accepted.
         """
         unsaved, now = self._unsaved + samples, time.monotonic()
         late = bool(self._unsaved) and now - self._unsaved_since >= SECONDS
@@ -428,7 +435,7 @@ class Autosave:
     def _write(self, state: State, parameters: Mapping[str, Any]) -> None:
         self._check_version()  # another process may have deleted the folder and written to it
         self._writing = True
-        write(self.file, state, self.describe(state, parameters))
+        write(self.file, state, self._describe(state, parameters))
         self._version = version_of(self.file)
 
     def _save(self) -> None:
@@ -474,16 +481,13 @@ class Autosave:
                 self._start_timer()
 
     def _finalize(self) -> None:
-        # Garbage may be collected while PyTorch computes with tensors that have no values.
-        with _disable_current_modes():
-            self._close_or_warn()
-
-    def _close_or_warn(self) -> None:
-        try:
-            self.close()
-        except UsageError as error:
-            warnings.warn(f"the last {self._unsaved} samples were not saved to {self.folder}: {error}", stacklevel=2)
-            self._release_folder()
+        with _disable_current_modes():  # garbage may be collected while PyTorch computes with tensors without values
+            try:
+                self.close()
+            except UsageError as error:
+                text = f"the last {self._unsaved} samples were not saved to {self.folder}: {error}"
+                warnings.warn(text, stacklevel=2)
+                self._release_folder()
 
     def _abandon(self) -> None:
         """Called in a forked process. The folder, its lock and the timer belong to the parent.
@@ -495,7 +499,7 @@ class Autosave:
         self._lock = threading.RLock()
         owner = self._owner()
         if owner is not None:
-            vars(owner)["_lock"] = self._lock
+            vars(owner)["_workings"].lock = self._lock
 
 
 def _abandon_all() -> None:
