@@ -507,9 +507,9 @@ def restored_on_error(learner: AnyLearner) -> Iterator[None]:
     found, memories = dict[str, Tensor](), list[Memory]()
     _collect(learner, "", found, memories)
     before = {name: tensor.clone() for name, tensor in found.items()}
-    for memory in memories:
-        memory.journal = []
     try:
+        for memory in memories:
+            memory.journal = []
         yield
     except BaseException:
         for memory in memories:
