@@ -784,7 +784,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If the file cannot be written, or if labels have a type that JSON cannot represent. It is a ValueError.
         """
         state, file = self._fitted(), given_path(path)
-        storage.write(file, state, storage.describe(state, self.get_params(deep=False)))
+        weights = storage.encoder_hash(state.learner)
+        storage.write(file, state, storage.describe(state, self.get_params(deep=False), weights))
 
     @classmethod
     def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:

@@ -62,7 +62,8 @@ def size(state: State, parameters: Mapping[str, Any]) -> int:
     """Bytes of the file that ``write`` would write, except for a few digits of the offsets in its header."""
     tensors = contents(state)
     empty = {name: torch.empty(0, dtype=tensor.dtype) for name, tensor in tensors.items()}
-    header = safetensors.save(empty, {"onebyone": describe(state, parameters), "sha256": "0" * 64})
+    text = describe(state, parameters, "0" * 64 if state.learner.fixed_encoders else None)
+    header = safetensors.save(empty, {"onebyone": text, "sha256": "0" * 64})
     return len(header) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
 
@@ -103,8 +104,11 @@ def encoder_hash(learner: AnyLearner) -> str | None:
     return nets.weights_hash(fixed[0].module) if fixed else None
 
 
-def describe(state: State, parameters: Mapping[str, Any]) -> str:
-    """Everything but the tensors, as JSON. All options are written, so that new defaults do not change old files."""
+def describe(state: State, parameters: Mapping[str, Any], weights: str | None) -> str:
+    """Everything but the tensors, as JSON. All options are written, so that new defaults do not change old files.
+
+    ``weights`` is what :func:`encoder_hash` returns, which takes a while for a large encoder.
+    """
     learner = state.learner
     kept = {**parameters, **state.parameters, "options": state.parameters["options"] or None}
     del kept["autosave"]  # a file does not set the folder to write to
@@ -128,7 +132,7 @@ def describe(state: State, parameters: Mapping[str, Any]) -> str:
         "room": learner.spec.num_classes,
         "seed": learner.seed,
         "device": learner.counts.device.type,
-        "encoder_hash": encoder_hash(learner),
+        "encoder_hash": weights,
         "features": state.feature_names,
     }
     try:
@@ -366,7 +370,8 @@ class Autosave:
         """The description of the state for a file, the last one if labels and parameters are the same objects."""
         before = self._described
         if before is None or before[0] is not state.slots or before[1] is not parameters or state.files.entries:
-            self._described = before = state.slots, parameters, describe(state, parameters)
+            text = describe(state, parameters, encoder_hash(state.learner))
+            self._described = before = state.slots, parameters, text
         return before[2]
 
     def accept(self, state: State, parameters: Mapping[str, Any], samples: int, every: int) -> None:
