@@ -40,7 +40,7 @@ from onebyone import OnlineClassifier, nets
 from onebyone.data.images import DRAFT
 from onebyone.data.loading import load_batches
 from onebyone.estimator.folders import BATCH, LabelledFile, contents_key, learn_files
-from onebyone.estimator.kept import KnownFiles
+from onebyone.estimator.known_files import KnownFiles
 from onebyone.nets.lite0 import Lite0
 
 SIZES = {"32x32": (32, 32), "224x224": (224, 224), "4000x3000": (4000, 3000)}

@@ -67,7 +67,7 @@ def state_of(clf: OnlineClassifier) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: value.tolist() if isinstance(value, np.ndarray) else value
         for name, value in vars(clf).items()
-        if name not in ("_state", "_lock", "_autosaver", "_derived", "encoder")
+        if name not in ("_state", "_workings", "encoder")
     }
     if clf._state is not None:
         found["slots"] = dict(clf._state.slots)
@@ -103,5 +103,5 @@ X, Y = vectors(900)
 
 def decisions(clf: OnlineClassifier, x: Any) -> Any:
     """[n, classes] scores with the prior, also if there are two classes."""
-    predictor = clf._predictor()
-    return predictor.decisions(clf._read(x, predictor)).numpy()
+    predictor, samples = clf._question(x)
+    return predictor.decisions(samples).numpy()

@@ -102,7 +102,7 @@ LINES = [
         "test_estimator_answers.py test_predictor.py test_told_apart.py test_typicality.py",
     ),
     (
-        "estimator/kept.py",
+        "estimator/evidence.py",
         "(counts >= FIRST) & (sample_keys(x) < int(share * EMPTY))",
         "sample_keys(x) < int(share * EMPTY)",
         "test_held_back.py",

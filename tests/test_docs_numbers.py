@@ -233,8 +233,8 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Code("onebyone.distributed:ROUND"),
     ),
     "docs/tutorials/live.md": (
-        *(Defaults("ccp"), Code("onebyone.estimator.kept:SIZE"), Code("onebyone.estimator.kept:ENOUGH")),
-        *(Code("onebyone.estimator.kept:MOST"), Code("onebyone.estimator.kept:FIRST")),
+        *(Defaults("ccp"), Code("onebyone.estimator.evidence:SIZE"), Code("onebyone.estimator.evidence:ENOUGH")),
+        *(Code("onebyone.estimator.evidence:MOST"), Code("onebyone.estimator.evidence:FIRST")),
         Computed(lambda: [100 * OnlineClassifier().validation_fraction]),
         Stated("0.8 80", "what a probability means"),
     ),
@@ -248,7 +248,7 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     ),
     "docs/tutorials/own_images.md": (
         *(replace(each, whole=True) for each in (*ENCODED, *FEW)),
-        *(SMALL, Computed(per_image), Code("onebyone.estimator.kept:ENOUGH")),
+        *(SMALL, Computed(per_image), Code("onebyone.estimator.evidence:ENOUGH")),
     ),
     "docs/tutorials/serving.md": (Code("onebyone.serve.bodies:Limits.pixels", 1e-6),),
     "docs/tutorials/stream.md": (Text("docs/tutorials/stream.md", r"after class \d: +([\d.]+) %"),),

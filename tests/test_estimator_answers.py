@@ -16,7 +16,7 @@ from sklearn.metrics import roc_auc_score
 
 from classifiers import learner_of, state_of, vectors
 from onebyone import Dataset, OnlineClassifier, UsageError
-from onebyone.estimator.kept import SIZE, Record
+from onebyone.estimator.evidence import SIZE, Record
 from onebyone.estimator.report import wilson
 from onebyone.methods.temperature import fitted_temperature, probabilities
 from summing import registered

@@ -58,7 +58,7 @@ def test_threads_can_predict_while_another_learns(method: str, digits: Dataset) 
 def test_a_copy_has_a_lock_of_its_own(digits: Dataset) -> None:
     classifier = OnlineClassifier().partial_fit(digits.train_x[:10], digits.train_y[:10])
     for copy in (deepcopy(classifier), pickle.loads(pickle.dumps(classifier))):
-        with vars(classifier)["_lock"], ThreadPoolExecutor(1) as threads:
+        with vars(classifier)["_workings"].lock, ThreadPoolExecutor(1) as threads:
             threads.submit(copy.predict, digits.test_x[:5]).result(timeout=60)
 
 
@@ -93,7 +93,7 @@ def test_calls_wait_while_another_thread_learns(ask: Callable[[OnlineClassifier]
     x, y = vectors(30)
     clf = OnlineClassifier("ccp", memory=20).partial_fit(x, y)
     with ThreadPoolExecutor(1) as threads:
-        with vars(clf)["_lock"]:  # as a call has that goes on
+        with vars(clf)["_workings"].lock:  # as a call has that goes on
             answer = threads.submit(ask, clf)
             wait([answer], timeout=0.3)
             assert not answer.done()

@@ -14,7 +14,7 @@ import torch
 
 from classifiers import forged, learner_of, state_of, vectors
 from onebyone import Dataset, OnlineClassifier, UsageError
-from onebyone.estimator.kept import ENOUGH, FIRST, MOST, HeldBack
+from onebyone.estimator.evidence import ENOUGH, FIRST, MOST, HeldBack
 from summing import registered
 
 X, Y = vectors(1200)
@@ -155,7 +155,7 @@ def test_answers_are_those_of_the_saved_and_copied_classifier(tmp_path: Path) ->
 def test_a_call_that_fails_changes_nothing() -> None:
     clf = OnlineClassifier("er", memory=2000).partial_fit(X[:600], Y[:600])
     before = state_of(clf)
-    diverged = mock.patch("onebyone.estimator.classifier.check_finite", side_effect=UsageError("training diverged"))
+    diverged = mock.patch("onebyone.estimator.model.check_finite", side_effect=UsageError("training diverged"))
     with diverged, pytest.raises(UsageError, match="diverged"):
         clf.partial_fit(X[600:], Y[600:])
     assert state_of(clf) == before

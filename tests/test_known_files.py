@@ -10,8 +10,10 @@ from PIL import Image
 
 from onebyone import OnlineClassifier, UsageError
 from onebyone.estimator.folders import LabelledFile, find_images, learn_files
-from onebyone.estimator.kept import FILE_TENSORS, KnownFiles, Taught
+from onebyone.estimator.known_files import TENSORS, KnownFiles, Taught
 from photo_folders import encoder, new, same, write_images  # noqa: F401  # a fixture
+
+NAMES = list(TENSORS)
 
 
 def test_files_of_a_class_that_was_forgotten_can_be_learnt_again(tmp_path: Path) -> None:
@@ -63,7 +65,7 @@ def known(keys: Sequence[int], labels: str) -> KnownFiles:
 def test_equal_sets_of_files_are_saved_as_equal_bytes() -> None:
     forward, backward = known(range(6), "ababab"), known(range(5, -1, -1), "bababa")
     one, other = (files.tensors({"a": 1, "b": 0}) for files in (forward, backward))
-    assert all(torch.equal(one[name], other[name]) for name in FILE_TENSORS)
+    assert all(torch.equal(one[name], other[name]) for name in TENSORS)
     assert KnownFiles.from_tensors(one, {"a": 1, "b": 0}, []).entries == forward.entries
 
 
@@ -108,10 +110,10 @@ def test_a_damaged_list_of_files_is_refused() -> None:
     tensors = files.tensors(slots)
     assert KnownFiles.from_tensors(dict(tensors), slots, files.former_names) == files
     for wrong in (
-        {name: tensors[name] for name in FILE_TENSORS[:2]},
-        tensors | {FILE_TENSORS[0]: tensors[FILE_TENSORS[0]][:1]},
-        tensors | {FILE_TENSORS[1]: tensors[FILE_TENSORS[1]] + 1},
-        tensors | {FILE_TENSORS[2]: tensors[FILE_TENSORS[2]].float()},
+        {name: tensors[name] for name in NAMES[:2]},
+        tensors | {NAMES[0]: tensors[NAMES[0]][:1]},
+        tensors | {NAMES[1]: tensors[NAMES[1]] + 1},
+        tensors | {NAMES[2]: tensors[NAMES[2]].float()},
     ):
         with pytest.raises(UsageError, match="files that were learnt does not match its labels"):
             KnownFiles.from_tensors(wrong, slots, files.former_names)
@@ -125,18 +127,18 @@ def test_files_that_could_not_be_learnt_are_not_known(tmp_path: Path, monkeypatc
     clf = new()
     learn_files(clf, files[:3])
     with monkeypatch.context() as patch:
-        patch.setattr("onebyone.estimator.classifier.check_finite", raise_full)
+        patch.setattr("onebyone.estimator.folders.replace", raise_full)  # called last
         with pytest.raises(UsageError, match="full"):
             learn_files(clf, files)
     moved = [files[0]._replace(label="red"), *files[1:]]
     assert learn_files(clf, files).files == 3
     with monkeypatch.context() as patch:
-        patch.setattr("onebyone.estimator.classifier.check_finite", raise_full)
+        patch.setattr("onebyone.estimator.folders.replace", raise_full)  # called last
         with pytest.raises(UsageError, match="full"):
             learn_files(clf, moved)
     assert learn_files(clf, files).known == 6
     assert len(learn_files(clf, moved).moved) == 1
 
 
-def raise_full(*arguments: object) -> None:
+def raise_full(*_: object, **__: object) -> None:
     raise UsageError("the disk is full")

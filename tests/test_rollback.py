@@ -7,7 +7,7 @@ from torch import nn
 import onebyone
 from onebyone import nets
 from onebyone.data import Spec
-from onebyone.estimator.model import Backup, changeable
+from onebyone.estimator.model import changeable, restored_on_error
 
 SPEC = Spec((3, 8, 8), 4)
 
@@ -34,9 +34,11 @@ def test_a_step_that_fails_is_undone() -> None:
     learner.observe(x, y)
     before = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
 
-    backup = Backup(learner)
-    learner.observe(x.flip(0), y)
-    assert not all(torch.equal(tensor, before[name]) for name, tensor in learner.state_dict().items())
-    backup.restore()
-    backup.end()
+    def fail() -> None:
+        learner.observe(x.flip(0), y)
+        assert not all(torch.equal(tensor, before[name]) for name, tensor in learner.state_dict().items())
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), restored_on_error(learner):
+        fail()
     assert all(torch.equal(tensor, before[name]) for name, tensor in learner.state_dict().items())

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,10 +21,7 @@ from onebyone.errors import Interrupted, UsageError
 from onebyone.text import escaped
 
 if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
     from onebyone import OnlineClassifier
-    from onebyone.cli.progress import Bar
     from onebyone.estimator.folders import Learnt
 
 NAMED = 10  # skipped files that are named
@@ -66,20 +64,30 @@ def learn_command(
     one that is now in another folder is moved to that class.
     """
     from onebyone.cli.progress import Bar  # imports torch, which takes a second
-    from onebyone.estimator.folders import file_lock, printable  # and scikit-learn
+    from onebyone.estimator.folders import file_lock, learn_folder, printable  # and scikit-learn
 
     if into.is_dir():
         raise UsageError(f"{into} is a folder; give the path of a file")
     with file_lock(into) as lock, Bar() as bar:
         clf = opened(into, encoder, memory, size)
-        spread = workers is not None or executor != "local" or address is not None
-        chosen = None
-        if spread:
-            from onebyone.executors import executor_named
-
-            chosen = executor_named(executor, address)
+        progress = partial(bar.reading, "learning")
         try:
-            learnt = _learnt(folder, into, clf, bar, workers, chosen, lock, rename)
+            if workers is None and executor == "local" and address is None:
+                learnt = learn_folder(folder, into, clf, progress=progress, lock=lock, rename=rename)
+            else:
+                from onebyone import distributed
+                from onebyone.executors import executor_named
+
+                learnt = distributed.learn_folder(
+                    folder,
+                    into,
+                    clf,
+                    workers=workers,
+                    executor=executor_named(executor, address),
+                    progress=progress,
+                    lock=lock,
+                    rename=rename,
+                )
         except (KeyboardInterrupt, Interrupted):
             raise Interrupted(f"stopped; run the same command again to continue {into}") from None
     warn_of_skipped(learnt.skipped)
@@ -105,31 +113,6 @@ def learn_command(
         "alike": alike,
     }
     return Output(data, text, f"Next: onebyone predict {as_word(into)} IMAGE...")
-
-
-def _learnt(
-    folder: Path,
-    into: Path,
-    clf: OnlineClassifier,
-    bar: Bar,
-    workers: int | None,
-    executor: Any,
-    lock: BaseFileLock,
-    rename: bool | None,
-) -> Learnt:
-    """Learn in this process, or in workers if there is an executor."""
-    from onebyone.estimator.folders import learn_folder
-
-    def progress(done: int, total: int | None) -> None:
-        bar.reading("learning", done, total)
-
-    if executor is None:
-        return learn_folder(folder, into, clf, progress=progress, lock=lock, rename=rename)
-    from onebyone import distributed
-
-    return distributed.learn_folder(
-        folder, into, clf, workers=workers, executor=executor, progress=progress, lock=lock, rename=rename
-    )
 
 
 def tell_moves(learnt: Learnt) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any, Concatenate, NamedTuple, ParamSpec, Self, TypeVar
@@ -20,23 +20,16 @@ from torch import nn
 
 from onebyone.errors import UsageError
 from onebyone.estimator import storage
-from onebyone.estimator.inputs import (
-    Samples,
-    check_settings,
-    read_batches,
-    read_samples,
-    renamed_prior,
-)
-from onebyone.estimator.kept import Taught, pixel_keys
+from onebyone.estimator.inputs import Samples, check_settings, read_batches, read_pairs, read_samples, renamed_prior
+from onebyone.estimator.known_files import Taught, pixel_keys
 from onebyone.estimator.labels import Label, as_array, as_labels, check_comparable, plain
 from onebyone.estimator.model import (
-    Backup,
     State,
-    changeable,
     check_finite,
     check_unchanged,
     learner_parameters,
     prepare,
+    restored_on_error,
     train,
 )
 from onebyone.estimator.predictor import Predictor, export
@@ -54,7 +47,6 @@ Array = npt.NDArray[Any]
 S = TypeVar("S")
 P = ParamSpec("P")
 T = TypeVar("T")
-NOT_COPIED = ("_lock", "_autosaver", "_derived")  # attributes that belong to one object
 NOTHING_LEFT = "no other sample was learnt, so nothing would be left; create a new classifier instead"
 
 
@@ -68,29 +60,29 @@ def learning() -> Iterator[None]:
         yield
 
 
-def lock_of(shared: Any) -> threading.RLock:
-    """The lock of an object that threads share. All threads get the same lock.
+@dataclass(eq=False)
+class Workings:
+    """The lock of an object, its autosave folder, and values derived from its state. Copies have their own.
 
-    It is created on first use, because the constructor of a scikit-learn estimator sets nothing but its parameters.
-    ``dict.setdefault`` is atomic, so two threads cannot create two locks.
+    Derived values are kept until the parameters or the state that they were derived from are replaced.
     """
-    lock: threading.RLock = vars(shared).setdefault("_lock", threading.RLock())
-    return lock
 
-
-@dataclass
-class Derived:
-    """Values derived from the parameters and the state of a classifier, kept until one of these is replaced."""
-
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    autosave: Autosave | None = None
     valid: Mapping[str, Any] | None = None  # parameters that were checked
     suit: Mapping[str, Any] | None = None  # parameters of a state, which these suit
     predictor: Predictor | None = None
 
 
-def derived_of(classifier: Any) -> Derived:
-    """It is created on first use, as the lock is."""
-    derived: Derived = vars(classifier).setdefault("_derived", Derived())
-    return derived
+def workings_of(shared: Any) -> Workings:
+    """The workings of an object that threads share. All threads get the same ones.
+
+    They are created on first use, because the constructor of a scikit-learn estimator sets nothing but its parameters.
+    ``dict.setdefault`` is atomic, so two threads cannot create two locks.
+    """
+    own = vars(shared)
+    found: Workings = own["_workings"] if "_workings" in own else own.setdefault("_workings", Workings())
+    return found
 
 
 def synchronized(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
@@ -109,7 +101,7 @@ def synchronized(call: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S
 
     @wraps(call)
     def locked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with lock_of(self):
+        with workings_of(self).lock:
             return call(self, *args, **kwargs)
 
     return locked
@@ -234,7 +226,6 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """
 
     _state: State | None = None
-    _autosaver: Autosave | None = None
 
     def __init__(
         self,
@@ -408,9 +399,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             If ``X`` or ``unknown`` is invalid. It is a ValueError.
         """
         if unknown is None:
-            predictor = self._predictor()
-            best = predictor.decisions(self._read(X, predictor)).argmax(1).numpy()
-            predicted: Array = self.classes_[best]
+            predictor, x = self._question(X)
+            predicted: Array = self.classes_[predictor.decisions(x).argmax(1).numpy()]
             return predicted
         found, state = self.examine(X), self._fitted()
         label = plain(unknown)
@@ -440,8 +430,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        predictor = self._predictor()
-        decision, typicality = predictor.examined(self._read(X, predictor))
+        predictor, x = self._question(X)
+        decision, typicality = predictor.examined(x)
         probabilities, rejected = predictor.probabilities(decision), predictor.is_unknown(typicality)
         labels = self.classes_[decision.argmax(1).numpy()]
         return Answers(labels, probabilities.numpy(), typicality.numpy(), rejected.numpy())
@@ -471,8 +461,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        predictor = self._predictor()
-        return predictor.probabilities(predictor.decisions(self._read(X, predictor))).numpy()
+        predictor, x = self._question(X)
+        return predictor.probabilities(predictor.decisions(x)).numpy()
 
     @synchronized
     def decision_function(self, X: Any) -> Array:
@@ -498,8 +488,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        predictor = self._predictor()
-        scores = predictor.decisions(self._read(X, predictor))
+        predictor, x = self._question(X)
+        scores = predictor.decisions(x)
         if scores.shape[1] == 2:
             return (scores[:, 1] - scores[:, 0]).numpy()
         # The offset that scores of a sample have in common differs more between samples than scores between classes.
@@ -526,8 +516,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If ``X`` is invalid. It is a ValueError.
         """
-        predictor = self._predictor()
-        return predictor.typicality(self._read(X, predictor)).numpy()
+        predictor, x = self._question(X)
+        return predictor.typicality(x).numpy()
 
     @synchronized
     def report(self) -> Report:
@@ -617,9 +607,11 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(other, OnlineClassifier):
             raise UsageError(f"a classifier can be merged with an OnlineClassifier, not with a {type(other).__name__}")
         with learning():
-            with lock_of(other):  # released before the own lock is taken, so that two merges cannot wait for each other
+            with workings_of(
+                other
+            ).lock:  # released before the own lock is taken, so that two merges cannot wait for each other
                 theirs = other._fitted().copied()
-            with lock_of(self):
+            with workings_of(self).lock:
                 self.replace_state(self._merged(theirs))
         return self
 
@@ -663,10 +655,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ValueError. Nothing is changed.
         """
         state = self._fitted()
-        x = read_samples(X, state.layout, self.channels, self)
-        labels = as_labels([y] if x.is_one(y) else y, state.labels)
-        if len(x) != len(labels):
-            raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
+        x, labels = read_pairs(X, y, state.layout, self.channels, self, state.labels)
         known = [state.slot_of(label) for label in labels]
         if len(labels) >= int(state.counts.sum()):
             raise UsageError(NOTHING_LEFT)
@@ -794,7 +783,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If the file cannot be written, or if labels have a type that JSON cannot represent. It is a ValueError.
         """
-        storage.write(given_path(path), self._fitted(), self.get_params(deep=False))
+        state, file = self._fitted(), given_path(path)
+        weights = storage.encoder_hash(state.learner)
+        storage.write(file, state, storage.describe(state, self.get_params(deep=False), weights))
 
     @classmethod
     def load(cls, path: str | Path, *, encoder: nn.Module | None = None, device: str | None = None) -> Self:
@@ -833,8 +824,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             state, parameters = storage.read(file, cls().get_params(deep=False), encoder, device)
         classifier = cls(**parameters)
         if path.is_dir():  # a single file never sets the folder to write to
-            classifier._autosaver = Autosave(classifier, lock_of(classifier), path, version)
-            classifier.autosave = str(classifier._autosaver.folder)
+            own = workings_of(classifier)
+            own.autosave = Autosave(classifier, own.lock, path, version)
+            classifier.autosave = str(own.autosave.folder)
         classifier._adopt(state)
         return classifier
 
@@ -850,8 +842,9 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If the file cannot be written. The folder stays locked, and ``close`` can be called again.
         """
-        if self._autosaver is not None:
-            self._autosaver.close()
+        saver = workings_of(self).autosave
+        if saver is not None:
+            saver.close()
 
     def __enter__(self) -> Self:
         return self
@@ -930,8 +923,8 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self._with(deepcopy(self._to_copy(), memo))
 
     def _to_copy(self) -> dict[str, Any]:
-        """All attributes but those that belong to this object: the lock and the autosave folder."""
-        found = {name: value for name, value in vars(self).items() if name not in NOT_COPIED}
+        """All attributes but those that belong to this object."""
+        found = {name: value for name, value in vars(self).items() if name != "_workings"}
         if self._state is not None:
             found["_state"] = replace(self._state)  # without what was computed from it
         return found
@@ -976,6 +969,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             Nothing is changed.
         """
         self._settings()
+        check_finite(state.learner)
         self.change(state, int(self.every))
 
     def change(
@@ -1005,40 +999,29 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         UsageError
             If the folder is that of another classifier, or cannot be written. It is a ValueError.
         """
-        before, parameters = self._state, self._settings()
-        if self.autosave is not None and (before is None or state.slots is not before.slots):
-            storage.describe(state, parameters)  # labels that cannot be saved raise an error before training
-        saver = self._autosaver
+        before, parameters, own = self._state, self._settings(), workings_of(self)
+        saver = own.autosave
         if saver is not None and saver.given != self.autosave and not saver.is_for(self.autosave):
             saver.detach()
-            self._autosaver = None
-        if self._autosaver is None and self.autosave is not None:
-            self._autosaver = Autosave(self, lock_of(self), self.autosave)
-        saver, begun, backup = self._autosaver, None, None
-        try:
-            if saver is not None:
-                begun = saver.begin()
-            if before is not None and before.learner is state.learner:
-                backup = Backup(state.learner)
-            if work is not None:
-                state = work(state)
-            if saver is None:
-                check_finite(changeable(state.learner))
-            self._adopt(state)
-            if saver is not None:
-                saver.record(state, parameters, samples, int(self.every))
-        except BaseException:
-            if undo is not None:
-                undo()
-            if backup is not None:
-                backup.restore()
-            if saver is not None and begun is not None:
-                saver.take_back(begun)
-            self._adopt(before)
-            raise
-        finally:
-            if backup is not None and backup.memories:
-                backup.end()
+            saver = own.autosave = None
+        if saver is None and self.autosave is not None:
+            saver = own.autosave = Autosave(self, own.lock, self.autosave)
+        changed = before is not None and before.learner is state.learner
+        with (
+            saver.transaction(state, parameters) if saver is not None else nullcontext(),
+            restored_on_error(state.learner) if changed else nullcontext(),
+        ):
+            try:
+                if work is not None:
+                    state = work(state)
+                self._adopt(state)
+                if saver is not None:
+                    saver.accept(state, parameters, samples, int(self.every))
+            except BaseException:
+                if undo is not None:
+                    undo()
+                self._adopt(before)
+                raise
 
     def _fitted(self) -> State:
         if self._state is None or not self._state.slots:
@@ -1048,7 +1031,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _adopt(self, state: State | None) -> None:
         """Make this the state, and drop what was computed from the one before."""
-        before, self._state, derived_of(self).predictor = self._state, state, None
+        before, self._state, workings_of(self).predictor = self._state, state, None
         if before is not None and state is not None and before.slots is state.slots and "classes_" in vars(self):
             return
         fitted = {} if state is None else state.attributes()
@@ -1060,16 +1043,16 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _settings(self, state: State | None = None) -> Mapping[str, Any]:
         """The parameters, which are valid and suit the state. They are checked again only if one was replaced."""
-        own, derived = vars(self), derived_of(self)
-        found = derived.valid
-        if found is None or any(own.get(name, self) is not value for name, value in found.items()):
+        own, given = workings_of(self), vars(self)
+        found = own.valid
+        if found is None or any(given.get(name, self) is not value for name, value in found.items()):
             found = self.get_params(deep=False)
             check_settings(found)
             can_change = isinstance(found["prior"], Mapping) or found["options"]  # without being replaced
-            derived.valid, derived.suit = None if can_change else found, None
-        if state is not None and (derived.valid is None or derived.suit is not state.parameters):
+            own.valid, own.suit = None if can_change else found, None
+        if state is not None and (own.valid is None or own.suit is not state.parameters):
             check_unchanged(state, found)
-            derived.suit = state.parameters
+            own.suit = state.parameters
         return found
 
     def _merged(self, theirs: State) -> State:
@@ -1091,13 +1074,15 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _predictor(self) -> Predictor:
         """The predictor of the present state and parameters."""
         state, parameters = self._fitted(), self._settings()
-        derived = derived_of(self)
-        if derived.predictor is None or derived.predictor.parameters is not parameters:
-            derived.predictor = Predictor(state, parameters)
-        return derived.predictor
+        own = workings_of(self)
+        if own.predictor is None or own.predictor.parameters is not parameters:
+            own.predictor = Predictor(state, parameters)
+        return own.predictor
 
-    def _read(self, X: Any, predictor: Predictor) -> Samples:
-        return read_samples(X, predictor.state.layout, self.channels, self)
+    def _question(self, X: Any) -> tuple[Predictor, Samples]:
+        """The present predictor, and the samples for it."""
+        predictor = self._predictor()
+        return predictor, read_samples(X, predictor.state.layout, self.channels, self)
 
 
 def check_same(mine: Mapping[str, Any], theirs: Mapping[str, Any]) -> None:

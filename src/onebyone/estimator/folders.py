@@ -22,9 +22,9 @@ from onebyone import nets
 from onebyone.data.images import UnreadableImage, suffixes, why_no_image
 from onebyone.data.loading import Batch, load_batches
 from onebyone.errors import UsageError
-from onebyone.estimator.classifier import Answers, OnlineClassifier, learning, lock_of
+from onebyone.estimator.classifier import Answers, OnlineClassifier, learning, workings_of
 from onebyone.estimator.inputs import MODES
-from onebyone.estimator.kept import KnownFiles, Taught, pixel_keys
+from onebyone.estimator.known_files import KnownFiles, Taught, pixel_keys
 from onebyone.estimator.labels import Label
 from onebyone.estimator.model import State, encoder_size, prepare, train
 from onebyone.files import without_link
@@ -292,9 +292,9 @@ def move_files(
     before = sample_counts(classifier)
     renames = intake.renames(moves, [label for label, count in before.items() if count])
     if rename is not False and renames:
-        whole = [file for _, file in moves if file.label in renames.values()]
-        moves = [(key, file) for key, file in moves if file not in whole]
-        learnt.known += len(whole)
+        others = [(key, file) for key, file in moves if file.label not in renames.values()]
+        learnt.known += len(moves) - len(others)
+        moves = others
         if rename:
             rename_classes(classifier, renames)
         (learnt.renamed if rename else learnt.undecided).update(renames)
@@ -351,7 +351,7 @@ def teach(
 
     This is one step: what another thread saves has learnt exactly the images whose files it knows.
     """
-    with lock_of(classifier), learning():
+    with workings_of(classifier).lock, learning():
         state = classifier.state
         state = state.copied() if state is not None and former else state
         state, lesson = prepare(classifier, classifier._settings(state), state, as_given(classifier, images), labels)
@@ -373,7 +373,7 @@ def teach(
 
 def rename_classes(classifier: OnlineClassifier, names: Mapping[Label, Label]) -> None:
     """Rename classes whose folders were renamed, so that their files are not known by the old names any more."""
-    with lock_of(classifier):
+    with workings_of(classifier).lock:
         classifier.rename(names)
         state = classifier.state
         assert state is not None

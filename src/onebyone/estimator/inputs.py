@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
-from math import prod
 from numbers import Integral, Real
 from os import PathLike
 from pathlib import Path
@@ -27,7 +27,7 @@ from onebyone.data import Dataset
 from onebyone.data.dataset import chunk_size, first_not_finite
 from onebyone.data.images import UnreadableImage, all_pixels, is_gray, opened, pixels
 from onebyone.errors import UsageError, warn
-from onebyone.estimator.labels import Label
+from onebyone.estimator.labels import Label, as_labels
 
 if TYPE_CHECKING:
     from onebyone.data.images import Mode, Source
@@ -90,7 +90,7 @@ class Layout:
                     f"X has shape {tuple(x.shape)}; expected [n, features], [n, height, width], "
                     "[n, height, width, channels] or [n, channels, height, width]"
                 )
-        if prod(shape) == 0:
+        if math.prod(shape) == 0:
             raise UsageError(f"X has shape {tuple(x.shape)}; a sample needs at least one value")
         return cls(shape, kept_dtype(x.dtype), axes)
 
@@ -129,7 +129,7 @@ class Layout:
 
     def _other(self, x: Tensor, channels: str) -> Layout | None:
         shape = tuple(x.shape[1:])
-        if self.axes == "vector" or len(shape) not in (2, 3) or prod(shape) == 0:
+        if self.axes == "vector" or len(shape) not in (2, 3) or math.prod(shape) == 0:
             return None
         expected, *own_sides = self.sample_shape
         for axes in (self.axes, channels) if self.axes in ("first", "last") else (channels,):
@@ -182,7 +182,7 @@ class Layout:
         match found:
             case {"shape": [*sizes], "dtype": "uint8" | "float32" as dtype, "axes": str(axes)}:
                 fits = {"vector": 1, "gray": 2, "first": 3, "last": 3}.get(axes) == len(sizes)
-                if fits and all(type(size) is int and size > 0 for size in sizes) and prod(sizes) <= MAX_VALUES:
+                if fits and all(type(size) is int and size > 0 for size in sizes) and math.prod(sizes) <= MAX_VALUES:
                     return cls(tuple(sizes), DTYPES[dtype], axes)  # type: ignore[arg-type]
         raise UsageError(f"{found!r} is not a layout of samples")
 
@@ -211,10 +211,6 @@ class Samples:
     source: Tensor | Sequence[Source]  # [n, *given.shape], or images and image files
     is_single: bool = False  # given as one image, not as a list
 
-    def is_one(self, y: Any) -> bool:
-        """Whether ``y`` is the label of a single image."""
-        return self.is_single and y is not None and np.ndim(y) == 0
-
     def __len__(self) -> int:
         return len(self.source)
 
@@ -230,18 +226,14 @@ class Samples:
 
         A tensor that needs no conversion is one part: learners compute with a few samples at a time anyway.
         """
-        if isinstance(self.source, Tensor) and self.given == self.layout and self.source.dtype == self.layout.dtype:
-            return [self.layout.channels_first(self.source)]
-        return self._parts()
-
-    def _parts(self) -> Iterator[Tensor]:
-        shape = self.given.shape if prod(self.given.shape) > prod(self.layout.shape) else self.layout.shape
-        size = chunk_size(shape)
-        if isinstance(self.source, Tensor):
-            yield from (self.layout.convert(part, self.given) for part in self.source.split(size))
-        else:
-            for start in range(0, len(self.source), size):
-                yield self.layout.channels_first(self.decoded(self.source[start : start + size]))
+        given, layout, source = self.given, self.layout, self.source
+        if isinstance(source, Tensor) and given == layout and source.dtype == layout.dtype:
+            return [layout.channels_first(source)]
+        size = chunk_size(max(given.shape, layout.shape, key=math.prod))
+        if isinstance(source, Tensor):
+            return (layout.convert(part, given) for part in source.split(size))
+        parts = (source[start : start + size] for start in range(0, len(source), size))
+        return (layout.channels_first(self.decoded(part)) for part in parts)
 
     def decoded(self, sources: Sequence[Source]) -> Tensor:
         """[n, *layout.shape] the pixels of images or image files."""
@@ -301,9 +293,27 @@ def read_samples(
         layout = _image_layout(images) if sides is None else Layout((*sides, 3), torch.uint8, "last")
     _check_reads_images(layout)
     samples = Samples(layout, layout, images, is_image(X))
-    if len(images) * prod(layout.shape) > MAX_DECODED:
+    if len(images) * math.prod(layout.shape) > MAX_DECODED:
         return samples
     return Samples(layout, layout, samples.decoded(images), samples.is_single)
+
+
+def read_pairs(
+    X: Any,
+    y: Any,
+    layout: Layout | None,
+    channels: str,
+    estimator: object,
+    known: Sequence[Label] = (),
+    size: Callable[[], tuple[int, int] | None] = lambda: None,
+) -> tuple[Samples, list[Label]]:
+    """Read ``X`` as :func:`read_samples` does, and one label per sample of the type of the ``known`` ones."""
+    x = read_samples(X, layout, channels, estimator, size)
+    is_label = x.is_single and y is not None and np.ndim(y) == 0
+    labels = as_labels([y] if is_label else y, known)
+    if len(x) != len(labels):
+        raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
+    return x, labels
 
 
 def check_columns(estimator: object, X: Any, x: Tensor, layout: Layout) -> None:
@@ -422,39 +432,48 @@ def as_tensor(X: Any, layout: Layout | None = None, channels: str = "auto", esti
     """
     if isinstance(X, (list, tuple)) and len(X) and all(isinstance(x, (Tensor, np.ndarray)) for x in X):
         X = _stacked([x if isinstance(x, Tensor) else _shared(x) for x in X], layout, channels)
+    plain = isinstance(X, np.ndarray) and X.dtype.kind in "biuf" and X.dtype.itemsize <= 8
     if isinstance(X, Tensor):
-        x = _checked(X)
-        if X.dim() == 2 and X.dtype in WIDE:
-            _warn_of_lost_digits(*(bound.cpu().numpy() for bound in X.detach().aminmax(dim=0)))
-        return x
-    if isinstance(X, np.ndarray) and X.ndim > 2 and X.dtype.kind in "biuf" and X.dtype.itemsize <= 8:
-        return _checked(_shared(X))
-    if type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype.kind in "bif" and X.dtype.itemsize <= 8:
+        x = _dense(X)
+    elif plain and X.ndim > 2:
+        x = _shared(X)
+    elif plain and type(X) is np.ndarray and X.ndim == 2 and X.size and X.dtype.kind != "u":
         with np.errstate(over="ignore"):
-            array = X.astype(np.float32, copy=False)  # what check_array would do, which takes longer than learning
-        return _numbers(array, X)
+            x = _shared(X.astype(np.float32, copy=False))  # as check_array does, which takes longer than learning
+    else:
+        x = _shared(_array(X, estimator))
+    if len(x) == 0:
+        raise UsageError(f"X has 0 samples (shape={tuple(x.shape)}); give at least one")
+    _check_finite(x, X)
+    if x.dim() == 2:
+        _warn_of_lost_digits(X)
+    return x
+
+
+def _dense(X: Tensor) -> Tensor:
+    """A tensor of the user as samples [n, ...]."""
+    if X.dim() < 2 or X.layout != torch.strided or X.is_complex():
+        raise UsageError(
+            f"X is a tensor of shape {tuple(X.shape)} and type {_name(X.dtype)}; give a dense tensor [n, ...] of real "
+            "numbers"
+        )
+    return X.detach().float() if X.dim() == 2 and X.dtype != torch.uint8 else X.detach()
+
+
+def _array(X: Any, estimator: object) -> Array:
+    """Anything that scikit-learn converts to samples [n, ...] of numbers, such as lists and data frames."""
     types = [X.dtype] if hasattr(X, "dtype") else list(getattr(X, "dtypes", ()))  # of an array, or of columns
     if any(getattr(each, "kind", "") in ("m", "M") for each in types):
         raise UsageError("X has dates or times; give them as numbers, such as days since the first sample")
     dtype = None if getattr(X, "dtype", None) == np.uint8 else np.float32
-    finite = {"ensure_all_finite": False}  # checked here, because the errors of check_array do not say where
+    finite = {"ensure_all_finite": False}  # checked later, because the errors of check_array do not say where
     try:
         with np.errstate(over="ignore"):
-            array = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=estimator, **finite)
+            found: Array = check_array(X, dtype=dtype, allow_nd=True, input_name="X", estimator=estimator, **finite)
     except (TypeError, ValueError):
         _check_numbers(X)
         raise
-    return _numbers(array, X)
-
-
-def _numbers(array: Array, X: Any) -> Tensor:
-    """The array, made of ``X``, as a tensor of finite numbers."""
-    x = _shared(array)
-    _check_finite(x, X)
-    given = np.asarray(X)
-    if len(given) > 1 and given.ndim == 2 and given.dtype.kind in "iuf" and not np.can_cast(given.dtype, np.float32):
-        _warn_of_lost_digits(given.min(0), given.max(0))
-    return x
+    return found
 
 
 def _shared(array: Array) -> Tensor:
@@ -463,12 +482,21 @@ def _shared(array: Array) -> Tensor:
     return torch.from_numpy(array if usable else array.astype(array.dtype.newbyteorder("=")))
 
 
-def _warn_of_lost_digits(low: Array, high: Array) -> None:
-    """Warn if float32 rounds away the differences between values of a column, which are from ``low`` to ``high``.
+def _warn_of_lost_digits(X: Any) -> None:
+    """Warn if float32 rounds away the differences between values of a column.
 
     Differences of a few float64 rounding errors are ignored: the column is a computed constant. One batch of a slow
     stream may vary less than the whole stream, so the warning is only for columns that keep fewer than four bits.
     """
+    if isinstance(X, Tensor):
+        if X.dtype not in WIDE:
+            return
+        low, high = (bound.cpu().numpy() for bound in X.detach().aminmax(dim=0))
+    else:
+        given = np.asarray(X)
+        if len(given) < 2 or given.dtype.kind not in "iuf" or np.can_cast(given.dtype, np.float32):
+            return
+        low, high = given.min(0), given.max(0)
     first, last = low.astype(np.float64), high.astype(np.float64)
     span, largest = last - first, np.maximum(abs(first), abs(last))
     noise = 2.0**-46 if low.dtype.kind == "f" else 0.0
@@ -477,7 +505,7 @@ def _warn_of_lost_digits(low: Array, high: Array) -> None:
         columns = ", ".join(map(str, lost.nonzero()[0][:3]))
         warn(
             f"X has large values that differ little (column {columns}), and they are converted to float32, which has 7 "
-            "digits; subtract a fixed offset from them first",
+            "digits; subtract a fixed offset from them first"
         )
 
 
@@ -509,24 +537,10 @@ def _common_layout(layouts: Sequence[Layout]) -> Layout:
     return Layout(shape, richest.dtype, richest.axes)
 
 
-def _checked(x: Tensor) -> Tensor:
-    x = x.detach()
-    if x.dim() < 2 or x.layout != torch.strided or x.is_complex():
-        kind = str(x.dtype).removeprefix("torch.")
-        raise UsageError(
-            f"X is a tensor of shape {tuple(x.shape)} and type {kind}; give a dense tensor [n, ...] of real numbers"
-        )
-    if len(x) == 0:
-        raise UsageError(f"X has 0 samples (shape={tuple(x.shape)}); give at least one")
-    if x.dim() == 2 and x.dtype != torch.uint8:
-        x = x.float()
-    _check_finite(x)
-    return x
-
-
 def _check_finite(x: Tensor, table: Any = None) -> None:
     """Raise an error that says where the samples [n, ...] have a value that is not finite as float32."""
-    if x.dtype == torch.uint8 or (x.numel() < FEW_VALUES and bool(x.float().isfinite().all())):
+    # The sum takes less time. It may overflow, where all numbers are finite.
+    if x.dtype == torch.uint8 or (x.numel() < FEW_VALUES and math.isfinite(x.float().sum())):
         return
     row = first_not_finite(x)
     if row is None:
@@ -591,11 +605,7 @@ def check_settings(parameters: Mapping[str, Any]) -> None:
     share = parameters["validation_fraction"]
     if not is_share(share) or share > MAX_VALIDATION_FRACTION:
         raise UsageError(f"validation_fraction is {share!r}; it must be a number from 0 to {MAX_VALIDATION_FRACTION}")
-    check_prior(parameters["prior"], parameters["unknown_rate"])
-
-
-def check_prior(prior: Any, unknown_rate: Any) -> None:
-    """Raise an error if one of these parameters is invalid."""
+    prior, unknown_rate = parameters["prior"], parameters["unknown_rate"]
     if isinstance(prior, Mapping):
         if not prior or not all(map(is_share, prior.values())) or sum(prior.values()) > 1 + 1e-6:
             raise UsageError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from datetime import date
 from numbers import Number
 from typing import Any
@@ -111,10 +111,6 @@ def to_json(label: Label) -> Any:
     raise UsageError(
         f"a label of type {type(label).__name__} cannot be saved; use strings, numbers, None or tuples of them"
     )
-
-
-def all_to_json(labels: Iterable[Label]) -> list[Any]:
-    return [to_json(label) for label in labels]
 
 
 def from_json(found: Any) -> Label:

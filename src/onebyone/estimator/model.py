@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from numbers import Integral
 from typing import Any, NamedTuple
@@ -24,19 +24,12 @@ from onebyone import nets
 from onebyone.data import CropFlip, Spec
 from onebyone.engine import choose_device, reproducible
 from onebyone.errors import UsageError, unknown, warn
-from onebyone.estimator.inputs import Layout, Samples, read_samples
-from onebyone.estimator.kept import ENOUGH, SIZE, HeldBack, KnownFiles, Record, room
+from onebyone.estimator.evidence import ENOUGH, SIZE, Evidence, EvidenceSource, HeldBack, Record, most_held_back
+from onebyone.estimator.inputs import Layout, Samples, read_pairs
+from onebyone.estimator.known_files import KnownFiles
 from onebyone.estimator.labels import Label, as_array, as_labels, in_order
 from onebyone.memory import Memory
-from onebyone.methods import (
-    AUTO,
-    LeftOut,
-    auto_budget,
-    choose,
-    create,
-    grown,
-    method,
-)
+from onebyone.methods import AUTO, LeftOut, auto_budget, choose, create, grown, method
 from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted, Encoder
 from onebyone.options import number_of_bytes
@@ -90,8 +83,32 @@ class State:
         counts = self.learner.counts.cpu()
         return counts + torch.bincount(self.held_back.y, minlength=len(counts))
 
+    @property
+    def uses_predictions(self) -> bool:
+        """Whether predictions of samples that were not learnt, or not yet, decide how confident the classifier is."""
+        return not self.learner.leaves_out and max(len(self.held_back.y), len(self.record.y)) >= ENOUGH
+
+    @property
+    def evidence(self) -> Evidence:
+        """Predictions that the learner makes without the sample, or made before it learnt the sample.
+
+        The second kind serves while few samples are held back. ``hybrid`` has those of its statistics without the
+        sample until it has predicted enough samples itself.
+        """
+        learner = self.learner
+        source: EvidenceSource = "left out"
+        if len(self.held_back.y) >= ENOUGH:
+            return Evidence(self._held_back_predictions, "held back")
+        if learner.leaving_out is not learner and not self.uses_predictions:
+            learner, source = learner.leaving_out, "left out by the statistics"
+        if learner.leaves_out:
+            found = learner.left_out()
+            if found is not None:
+                return Evidence(LeftOut(*(values.cpu() for values in found)), source)
+        return Evidence(self.record.left_out, "predicted before learnt")
+
     @cached_property
-    def held_back_predictions(self) -> LeftOut:
+    def _held_back_predictions(self) -> LeftOut:
         """Predictions of the samples that are held back, by the learner as it is now."""
         return self.held_back.predictions(self.learner)
 
@@ -137,14 +154,14 @@ class State:
         """A state in which two classes are one. The learner is changed; the label is removed."""
         slot, target, counts = self.slots[label], self.slots[into], self.learner.counts
         slots = {each: own for each, own in self.slots.items() if each != label}
-        if not counts[slot]:
-            record, held = self.record.without(slot), self.held_back.united(slot, target)
-            return replace(self, slots=slots, record=record, held_back=held)
-        if not counts[target]:  # known, but never learnt
+        if not counts[slot]:  # known, but never learnt
+            record = self.record.without(slot)
+        elif not counts[target]:
             return replace(self, slots=slots | {into: slot}, held_back=self.held_back.united(target, slot))
-        self.learner.unite(slot, target)
-        record, held = self.record.united(slot, target), self.held_back.united(slot, target)
-        return replace(self, slots=slots, record=record, held_back=held)
+        else:
+            self.learner.unite(slot, target)
+            record = self.record.united(slot, target)
+        return replace(self, slots=slots, record=record, held_back=self.held_back.united(slot, target))
 
     def in_slots_of(self, mine: State) -> State:
         """This state with the classes, the capacity and the device of ``mine``, which knows all of its labels."""
@@ -191,23 +208,20 @@ def with_capacity(state: State, classes: int) -> AnyLearner:
         capacity *= 2
     if capacity == state.learner.spec.num_classes:
         return state.learner
-    try:
-        learner = _grown(state, capacity)
-    except UsageError:  # if twice the capacity does not fit, the capacity that is needed may
-        learner = _grown(state, classes)
+    for size in (capacity, classes):  # if twice the capacity does not fit, the capacity that is needed may
+        try:
+            learner = grown(state.learner, size)
+            break
+        except UsageError as error:
+            reason = error
+    else:
+        memory = state.parameters["memory"]
+        raise UsageError(
+            f"memory is {memory!r}, too little for {classes} classes ({reason}); start again with a larger memory"
+        )
     _warn_of_lost_filters(state, learner)
     _warn_of_more_bytes(state, learner)
     return learner
-
-
-def _grown(state: State, classes: int) -> AnyLearner:
-    try:
-        return grown(state.learner, classes)
-    except UsageError as error:
-        memory = state.parameters["memory"]
-        raise UsageError(
-            f"memory is {memory!r}, too little for {classes} classes ({error}); start again with a larger memory"
-        ) from None
 
 
 def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
@@ -221,7 +235,7 @@ def _warn_of_lost_filters(state: State, learner: AnyLearner) -> None:
     if 2 * after < initial <= 2 * before:
         warn(
             f"memory is {state.parameters['memory']!r}, and capacity for {learner.spec.num_classes} classes leaves "
-            f"{after} of {initial} filters, which lowers the accuracy; start again with a larger memory",
+            f"{after} of {initial} filters, which lowers the accuracy; start again with a larger memory"
         )
 
 
@@ -231,7 +245,7 @@ def _warn_of_more_bytes(state: State, learner: AnyLearner) -> None:
     if isinstance(memory, str) and learner.memory_bytes > 1.1 * number_of_bytes(memory, "memory"):
         warn(
             f"memory is {memory!r}, and capacity for {learner.spec.num_classes} classes makes it "
-            f"{learner.memory_bytes:,} bytes; if that is too much, start again with a smaller memory",
+            f"{learner.memory_bytes:,} bytes; if that is too much, start again with a smaller memory"
         )
 
 
@@ -281,11 +295,9 @@ def prepare(
         If ``X``, ``y``, ``classes`` or ``sample_weight`` is invalid.
     """
     layout = None if state is None else state.layout
-    x = read_samples(X, layout, parameters["channels"], estimator, lambda: encoder_size(parameters["encoder"]))
-    labels = as_labels([y] if x.is_one(y) else y, state.labels if state else ())
+    size = partial(encoder_size, parameters["encoder"])
+    x, labels = read_pairs(X, y, layout, parameters["channels"], estimator, state.labels if state else (), size)
     announced = as_labels(list(classes), labels, "classes") if classes is not None else []
-    if len(x.source) != len(labels):
-        raise UsageError(f"X has {len(x)} samples and y has {len(labels)} labels; give one label per sample")
     if state is None:
         state = begin(parameters, x.layout, X)
     if sample_weight is None:
@@ -351,12 +363,7 @@ def check_unchanged(state: State, parameters: Mapping[str, Any]) -> None:
 
 
 def train(
-    state: State,
-    lesson: Lesson,
-    order: Tensor | None = None,
-    *,
-    again: bool = False,
-    in_sequence: bool = False,
+    state: State, lesson: Lesson, order: Tensor | None = None, *, again: bool = False, in_sequence: bool = False
 ) -> State:
     """One pass over the samples. The learner of the state is changed.
 
@@ -376,6 +383,11 @@ def train(
     Returns
     -------
     The state with the samples that are held back, and with more predictions of samples before they were learnt.
+
+    Raises
+    ------
+    UsageError
+        If training diverged.
     """
     learner, device, record, held = state.learner, state.device, state.record, state.held_back
     order = lesson.rows if order is None else order
@@ -407,6 +419,7 @@ def train(
                 step(batch, classes)
             else:
                 step(batch, classes, weight)
+    check_finite(learner)
     if learner.leaves_out and held is state.held_back and not len(held.y):
         return state  # nothing was computed from what the learner was before
     return replace(state, record=record, held_back=held)
@@ -419,7 +432,7 @@ def holding_share(learner: AnyLearner, lesson: Lesson) -> float:
     which would have to be kept too, and for a memory so small that too few samples would be held back to be of use.
     """
     is_network = not learner.mergeable and not learner.leaves_out
-    useful = is_network and lesson.weight is None and room(learner) >= ENOUGH
+    useful = is_network and lesson.weight is None and most_held_back(learner) >= ENOUGH
     return float(lesson.parameters["validation_fraction"]) if useful else 0.0
 
 
@@ -473,8 +486,9 @@ def _collect(module: nn.Module, prefix: str, found: dict[str, Tensor], memories:
         found.pop(prefix + name, None)
 
 
-def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    for name, tensor in tensors.items():
+def check_finite(learner: AnyLearner) -> None:
+    """Raise an error if training diverged."""
+    for name, tensor in changeable(learner).items():
         # The sum takes less time. It may overflow, where all numbers are finite.
         if tensor.is_floating_point() and not math.isfinite(tensor.sum()) and not bool(tensor.isfinite().all()):
             raise UsageError(
@@ -483,30 +497,29 @@ def check_finite(tensors: Mapping[str, Tensor]) -> None:
             )
 
 
-class Backup:
-    """The state of a learner before a change, to take the change back bit for bit.
+@contextmanager
+def restored_on_error(learner: AnyLearner) -> Iterator[None]:
+    """If the block raises an error, make the state of the learner bit for bit what it was before.
 
     Weights and statistics are copied, which costs no more than a step that reads and writes all of them. A memory may
-    be much larger, so only the rows that are overwritten are copied. Call :meth:`end` at the end.
+    be much larger, so it copies only the rows that are overwritten.
     """
-
-    def __init__(self, learner: AnyLearner) -> None:
-        self.learner = learner
-        found, self.memories = dict[str, Tensor](), list[Memory]()
-        _collect(learner, "", found, self.memories)
-        self.before = {name: tensor.clone() for name, tensor in found.items()}
-        for memory in self.memories:
+    found, memories = dict[str, Tensor](), list[Memory]()
+    _collect(learner, "", found, memories)
+    before = {name: tensor.clone() for name, tensor in found.items()}
+    try:
+        for memory in memories:
             memory.journal = []
-
-    def restore(self) -> None:
-        for memory in self.memories:
+        yield
+    except BaseException:
+        for memory in memories:
             memory.undo()
-        begun = changeable(self.learner).keys() - self.before.keys()  # state of an optimizer that had taken no step
-        state = self.learner.state_dict() | self.before
-        self.learner.load_state_dict({name: tensor for name, tensor in state.items() if name not in begun})
-
-    def end(self) -> None:
-        for memory in self.memories:
+        begun = changeable(learner).keys() - before.keys()  # state of an optimizer that had taken no step
+        state = learner.state_dict() | before
+        learner.load_state_dict({name: tensor for name, tensor in state.items() if name not in begun})
+        raise
+    finally:
+        for memory in memories:
             memory.journal = None
 
 
@@ -549,7 +562,7 @@ def warn_of_large_images(name: str, parameters: Mapping[str, Any], layout: Layou
     if side > max(MAX_PATCH_IMAGE, size) and name in ("patch-lda", "lda") and parameters["encoder"] == AUTO:
         warn(
             f"images of {side} pixels are reduced to {size} pixels, so fine detail is lost; for photographs "
-            'give encoder="lite0" (pip install \'onebyone[photos]\'), or give method="lda" a larger size in options',
+            'give encoder="lite0" (pip install \'onebyone[photos]\'), or give method="lda" a larger size in options'
         )
 
 
@@ -564,7 +577,7 @@ def build_learner(
             raise UsageError(f"{option} is given as an option; use the parameter {parameter} instead")
     spec = Spec(layout.sample_shape, INITIAL_CAPACITY, layout.dtype, augmentation(parameters["augment"], layout))
     options |= encoder_option(name, parameters, layout, seed)
-    if not options.keys() & {"encoder"}:
+    if "encoder" not in options:
         for parameter, default in (("encoder", AUTO), ("freeze_encoder", False)):
             if parameters[parameter] != default:
                 raise UsageError(

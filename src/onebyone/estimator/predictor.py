@@ -6,29 +6,27 @@ import json
 import logging
 import math
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from onebyone.engine import reproducible
 from onebyone.errors import UsageError, warn
+from onebyone.estimator.evidence import ENOUGH
 from onebyone.estimator.inputs import Samples
-from onebyone.estimator.kept import ENOUGH
-from onebyone.estimator.labels import Label, to_json
-from onebyone.estimator.model import State, changeable, check_finite, known_labels
+from onebyone.estimator.labels import to_json
+from onebyone.estimator.model import State, check_finite, known_labels
 from onebyone.files import atomic_write
-from onebyone.methods import LeftOut
 from onebyone.methods.temperature import fitted_temperature, probabilities
 
-Source = Literal["left out", "held back", "left out by the statistics", "predicted before learnt"]
 SUPPORT = 2  # values that must be expected below a quantile of values
 # torch warns here of each operator of torchvision that it cannot export because torchvision is not installed. No method
 # uses one.
@@ -73,27 +71,34 @@ class Predictor:
 
     def decisions(self, samples: Samples) -> Tensor:
         """[n, classes] scores with the prior, in the order of ``classes_``, on the CPU."""
-        learner, device = self.state.learner, self.state.learner.counts.device
-        with reproducible() if self.state.on_gpu else nullcontext():
-            parts = [learner.scores(part.to(device)).cpu() for part in samples.chunks()]
-        return self._columns_of(self.decision(self._without_nan(joined(parts))))
+        learner = self.state.learner
+        (scores,) = self._computed(samples, lambda x: (learner.scores(x),))
+        return self._columns_of(self.decision(scores))
 
     def examined(self, samples: Samples) -> tuple[Tensor, Tensor]:
         """What :meth:`decisions` returns, and the typicality [n] in float64, with one pass through an encoder."""
-        device = self.state.device
-        with reproducible() if self.state.on_gpu else nullcontext():
-            found = [self.scores_and_typicality(part.to(device)) for part in samples.chunks()]
-        scores, typicality = (joined([part[index].cpu() for part in found]) for index in (0, 1))
-        decisions = self._columns_of(self.decision(self._without_nan(scores)))
-        return decisions, self._without_nan(typicality.double())
+        scores, typicality = self._computed(samples, self.scores_and_typicality)
+        return self._columns_of(self.decision(scores)), typicality.double()
 
     @torch.no_grad()
     def typicality(self, samples: Samples) -> Tensor:
         """[n] in float64, on the CPU."""
+        learner = self.state.learner
+        (found,) = self._computed(samples, lambda x: (learner.typicality(x),))
+        return found.double()
+
+    def _computed(self, samples: Samples, answer: Callable[[Tensor], tuple[Tensor, ...]]) -> list[Tensor]:
+        """The tensors [n, ...] of an answer to all samples, on the CPU and without NaN."""
         learner, device = self.state.learner, self.state.learner.counts.device
         with reproducible() if self.state.on_gpu else nullcontext():
-            parts = [learner.typicality(part.to(device)).cpu() for part in samples.chunks()]
-        return self._without_nan(joined(parts).double())
+            parts = [[each.cpu() for each in answer(part.to(device))] for part in samples.chunks()]
+        found = [torch.cat(each) for each in zip(*parts, strict=True)]
+        if any(bool(each.isnan().any()) for each in found):
+            check_finite(learner)
+            raise UsageError(
+                "X has values so large that their scores are NaN; expected values as in training: scale or remove them"
+            )
+        return found
 
     def answers(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """[n, *shape] as the learner reads samples -> probabilities [n, classes] and typicality [n]."""
@@ -132,21 +137,13 @@ class Predictor:
         """[n, C] of all slots -> [n, classes] in the order of ``classes_``."""
         return decision[:, self._columns]
 
-    def _without_nan(self, numbers: Tensor) -> Tensor:
-        if numbers.isnan().any():
-            check_finite(changeable(self.state.learner))
-            raise UsageError(
-                "X has values so large that their scores are NaN; expected values as in training: scale or remove them"
-            )
-        return numbers
-
     @cached_property
     def temperature(self) -> float:
         """The number that scores are divided by before probabilities are computed."""
         expected = self.state.learner.temperature()
-        if not uses_predictions(self.state):
+        if not self.state.uses_predictions:
             return expected
-        scores, y, _ = evidence(self.state).predictions
+        scores, y, _ = self.state.evidence.predictions
         usable = scores.gather(1, y[:, None])[:, 0].isfinite()  # not of a class that the learner has never seen
         return fitted_temperature(expected, scores[usable].double(), y[usable])
 
@@ -163,54 +160,13 @@ class Predictor:
         samples.
         """
         found = self.state.learner.typical_values()
-        values = (evidence(self.state).predictions.typicality if found is None else found.cpu()).double()
+        values = (self.state.evidence.predictions.typicality if found is None else found.cpu()).double()
         enough = len(values) >= ENOUGH and self.unknown_rate
         return low_quantile(values, self.unknown_rate) if enough else -math.inf
 
     @cached_property
     def _columns(self) -> Tensor:
         return torch.tensor(self.state.columns)
-
-
-class Evidence(NamedTuple):
-    """Honest predictions of samples that were learnt."""
-
-    predictions: LeftOut
-    source: Source
-
-
-def evidence(state: State) -> Evidence:
-    """Predictions that the learner makes without the sample, or made before it learnt the sample.
-
-    The second kind serves while few samples are held back. ``hybrid`` has those of its statistics without the sample
-    until it has predicted enough samples itself.
-    """
-    learner = state.learner
-    source: Source = "left out"
-    if uses_held_back(state):
-        return Evidence(state.held_back_predictions, "held back")
-    if learner.leaving_out is not learner and not uses_predictions(state):
-        learner, source = learner.leaving_out, "left out by the statistics"
-    if learner.leaves_out:
-        found = learner.left_out()
-        if found is not None:
-            return Evidence(LeftOut(*(values.cpu() for values in found)), source)
-    return Evidence(state.record.left_out, "predicted before learnt")
-
-
-def joined(parts: Sequence[Tensor]) -> Tensor:
-    return parts[0] if len(parts) == 1 else torch.cat(list(parts))
-
-
-def uses_predictions(state: State) -> bool:
-    """Whether predictions of samples that were not learnt, or not yet, decide how confident the classifier is."""
-    enough = max(len(state.held_back.y), len(state.record.y)) >= ENOUGH
-    return enough and not state.learner.leaves_out
-
-
-def uses_held_back(state: State) -> bool:
-    """Whether these are predictions of samples that are held back."""
-    return len(state.held_back.y) >= ENOUGH
 
 
 def log_prior(state: State, prior: Any) -> Tensor | None:
@@ -233,23 +189,19 @@ def log_prior(state: State, prior: Any) -> Tensor | None:
         shares = shares.where(seen, 0)
         if not shares.sum() > 0:
             raise UsageError(f"prior is {prior!r}, and every class that was learnt has the probability 0; raise one")
-        warn_of_missing_classes(state, prior, seen)
+        # Perhaps their labels are misspelt.
+        missing = [label for label in prior if not (label in state.slots and seen[state.slots[label]])]
+        if missing:
+            names = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
+            warn(
+                f"prior has {names}, of which no sample was learnt, so the other classes share the probability; known "
+                f"are {known_labels(state)}"
+            )
     elif prior == "counts":
         shares = counts
     else:
         return None
     return (shares / shares.sum() * seen.sum()).log()
-
-
-def warn_of_missing_classes(state: State, prior: Mapping[Label, float], seen: Tensor) -> None:
-    """Warn if the prior has classes of which no sample was learnt: perhaps their labels are misspelt."""
-    missing = [label for label in prior if not (label in state.slots and seen[state.slots[label]])]
-    if missing:
-        names = ", ".join(map(repr, missing[:5])) + ", ..." * (len(missing) > 5)
-        warn(
-            f"prior has {names}, of which no sample was learnt, so the other classes share the probability; known "
-            f"are {known_labels(state)}"
-        )
 
 
 def low_quantile(values: Tensor, rate: float) -> float:
@@ -332,29 +284,23 @@ def export_torch(path: Path, model: nn.Module, samples: Tensor, texts: dict[str,
 
 
 def export_onnx(path: Path, model: nn.Module, samples: Tensor, texts: dict[str, str]) -> None:
-    with warnings.catch_warnings(), only_errors(REGISTRATION):
-        warnings.simplefilter("ignore", FutureWarning)  # from torch, about its own code
-        program = torch.onnx.export(
-            model,
-            (samples,),
-            dynamo=True,
-            dynamic_shapes=({0: torch.export.Dim("n")},),
-            input_names=["samples"],
-            output_names=["probabilities", "typicality"],
-            verbose=False,
-        )
+    logger = logging.getLogger(REGISTRATION)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # from torch, about its own code
+            program = torch.onnx.export(
+                model,
+                (samples,),
+                dynamo=True,
+                dynamic_shapes=({0: torch.export.Dim("n")},),
+                input_names=["samples"],
+                output_names=["probabilities", "typicality"],
+                verbose=False,
+            )
+    finally:
+        logger.setLevel(level)
     assert program is not None
     program.model.metadata_props.update(texts)
     path.write_bytes(program.model_proto.SerializeToString())
-
-
-@contextmanager
-def only_errors(name: str) -> Iterator[None]:
-    """In the block, the logger of this name reports nothing less than errors."""
-    logger = logging.getLogger(name)
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)

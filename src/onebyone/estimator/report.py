@@ -12,16 +12,17 @@ import torch
 from torch import Tensor
 
 from onebyone.errors import UsageError
+from onebyone.estimator.evidence import EvidenceSource
 from onebyone.estimator.labels import Label, to_json
 from onebyone.estimator.model import State
-from onebyone.estimator.predictor import Predictor, Source, evidence, uses_predictions
+from onebyone.estimator.predictor import Predictor
 from onebyone.text import escaped
 
 BINS = 10  # of the confidence, for the calibration error
 PAIRS = 10  # most confused pairs that are listed
 ENOUGH = 12.0  # predictions of two classes from which these can be said to be alike
 APART = 0.75  # share of two classes told apart, below which the upper end of the interval must be
-LIMITS: dict[Source, str] = {  # what a report does not say
+LIMITS: dict[EvidenceSource, str] = {  # what a report does not say
     "left out by the statistics": "without the network, which has predicted too few samples before it learnt them",
     "predicted before learnt": "if classes arrived one at a time, the accuracy on all of them will differ",
 }
@@ -75,7 +76,7 @@ class Report:
     confidence: float  # mean probability of the predicted class
     calibration_error: float  # mean difference between confidence and accuracy, in 10 bins of the confidence
     samples: int  # number of predictions
-    source: Source  # "left out", "held back", "left out by the statistics" (``hybrid``), or "predicted before learnt"
+    source: EvidenceSource  # "left out", "held back", "left out by the statistics" or "predicted before learnt"
     classes: tuple[ClassReport, ...]  # in the order of ``classes_``; classes without a prediction are left out
     confusions: tuple[Confusion, ...]  # the most frequent first
     alike: tuple[Alike, ...]  # classes that are told apart no better than by chance
@@ -180,7 +181,7 @@ def report(predictor: Predictor) -> Report:
     """The report of a state, with predictions that use the prior of the predictor."""
     state = predictor.state
     check_weights(state)
-    (scores, y, _), source = evidence(state)
+    (scores, y, _), source = state.evidence
     if not len(y):
         raise nothing_yet(state)
     wide = scores.new_full((len(y), state.learner.spec.num_classes), -math.inf, dtype=torch.float64)
@@ -228,7 +229,7 @@ def nothing_yet(state: State) -> UsageError:
 def check_weights(state: State) -> None:
     """Raise an error if statistics have samples, but of so little weight that none of them can be left out."""
     learner = state.learner
-    learner = learner if uses_predictions(state) else learner.leaving_out
+    learner = learner if state.uses_predictions else learner.leaving_out
     if learner.leaves_out and int(learner.counts.max()) > 1:
         heaviest = float(learner.total_weights.max())
         if heaviest < 2:

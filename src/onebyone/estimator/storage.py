@@ -10,8 +10,8 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import fields
 from numbers import Integral
 from pathlib import Path
@@ -29,18 +29,11 @@ from onebyone.data import Spec
 from onebyone.engine import choose_device
 from onebyone.errors import UsageError
 from onebyone.estimator import labels as label_codes
+from onebyone.estimator.evidence import HeldBack, Record
 from onebyone.estimator.inputs import Layout, check_settings
-from onebyone.estimator.kept import HeldBack, KnownFiles, Record, kept_tensors
+from onebyone.estimator.known_files import KnownFiles
 from onebyone.estimator.labels import Label
-from onebyone.estimator.model import (
-    State,
-    augmentation,
-    changeable,
-    check_finite,
-    check_replay_size,
-    encoder_option,
-    learner_parameters,
-)
+from onebyone.estimator.model import State, augmentation, check_replay_size, encoder_option, learner_parameters
 from onebyone.formats import CLASSIFIER, newer
 from onebyone.methods import AUTO, method
 from onebyone.statistics.sums import Moments
@@ -60,19 +53,16 @@ Version = tuple[int, int, int]  # of a file; changes with every write
 _all: weakref.WeakSet[Autosave] = weakref.WeakSet()
 
 
-def write(path: Path, state: State, parameters: Mapping[str, Any]) -> None:
-    """Write the file atomically."""
-    tensors = contents(state)
-    check_finite(tensors)
-    text = describe(state, parameters, encoder_hash(state.learner))
-    write_tensors(path, tensors, {"onebyone": text}, signed="onebyone")
+def write(path: Path, state: State, description: str) -> None:
+    """Write the file atomically. The description is what ``describe`` returns."""
+    write_tensors(path, contents(state), {"onebyone": description}, signed="onebyone")
 
 
 def size(state: State, parameters: Mapping[str, Any]) -> int:
     """Bytes of the file that ``write`` would write, except for a few digits of the offsets in its header."""
     tensors = contents(state)
-    text = describe(state, parameters, "0" * 64 if state.learner.fixed_encoders else None)
     empty = {name: torch.empty(0, dtype=tensor.dtype) for name, tensor in tensors.items()}
+    text = describe(state, parameters, "0" * 64 if state.learner.fixed_encoders else None)
     header = safetensors.save(empty, {"onebyone": text, "sha256": "0" * 64})
     return len(header) + sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
 
@@ -97,7 +87,9 @@ def read(
 def contents(state: State) -> dict[str, Tensor]:
     """The tensors for a file."""
     left_out = encoder_tensors(state.learner) | state.learner.unused_generators()
-    tensors = state.learner.state_dict() | kept_tensors(state.record, state.held_back, state.files, state.slots)
+    tensors = state.learner.state_dict() | state.record.tensors() | state.held_back.tensors()
+    if state.files.entries:
+        tensors |= state.files.tensors(state.slots)
     return {name: tensor.contiguous() for name, tensor in tensors.items() if name not in left_out}
 
 
@@ -112,8 +104,11 @@ def encoder_hash(learner: AnyLearner) -> str | None:
     return nets.weights_hash(fixed[0].module) if fixed else None
 
 
-def describe(state: State, parameters: Mapping[str, Any], encoder_hash: str | None = None) -> str:
-    """Everything but the tensors, as JSON. All options are written, so that new defaults do not change old files."""
+def describe(state: State, parameters: Mapping[str, Any], weights: str | None) -> str:
+    """Everything but the tensors, as JSON. All options are written, so that new defaults do not change old files.
+
+    ``weights`` is what :func:`encoder_hash` returns, which takes a while for a large encoder.
+    """
     learner = state.learner
     kept = {**parameters, **state.parameters, "options": state.parameters["options"] or None}
     del kept["autosave"]  # a file does not set the folder to write to
@@ -131,13 +126,13 @@ def describe(state: State, parameters: Mapping[str, Any], encoder_hash: str | No
         "parameters": kept,
         "options": {name: getattr(learner.options, name) for name in named},
         "layout": state.layout.to_json(),
-        "labels": label_codes.all_to_json(state.slots),
+        "labels": [label_codes.to_json(label) for label in state.slots],
         "slots": list(state.slots.values()),
-        "former_names": label_codes.all_to_json(state.files.former_names) if state.files.entries else [],
+        "former_names": [label_codes.to_json(label) for label in state.files.former_names],
         "room": learner.spec.num_classes,
         "seed": learner.seed,
         "device": learner.counts.device.type,
-        "encoder_hash": encoder_hash,
+        "encoder_hash": weights,
         "features": state.feature_names,
     }
     try:
@@ -182,7 +177,7 @@ def parse(
     record = Record.from_tensors(tensors, set(slots.values()), room)
     held_back = HeldBack.from_tensors(tensors, set(slots.values()), layout)
     former = [label_codes.from_json(name) for name in found["former_names"]]
-    files = KnownFiles.from_tensors(tensors, slots, former)
+    known = KnownFiles.from_tensors(tensors, slots, former)
     names = parse_names(found["features"], layout)
     if parameters["encoder"] is None:
         if module is None:
@@ -221,7 +216,7 @@ def parse(
     learner.load_state_dict(tensors)
     check_values(learner, set(slots.values()))
     fixed = learner_parameters(parameters)
-    return State(fixed, layout, slots, learner, chosen, names, record, files, held_back), parameters
+    return State(fixed, layout, slots, learner, chosen, names, record, known, held_back), parameters
 
 
 def parse_slots(found: Mapping[str, Any], room: int) -> dict[Label, int]:
@@ -308,15 +303,6 @@ def version_of(file: Path) -> Version | None:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-class Before(NamedTuple):
-    """What an autosave folder and its object were like before a call."""
-
-    learnt: tuple[State, Mapping[str, Any]] | None
-    unsaved: int
-    version: Version | None
-    locked: bool
-
-
 class Autosave:
     """Saves the state of ``owner`` to ``folder``: by number of samples, by time, and on close, collection and exit.
 
@@ -346,6 +332,7 @@ class Autosave:
         self._folder_lock: BaseFileLock | None = None
         self._writing = False  # whether the call has begun to write
         self._learnt: tuple[State, Mapping[str, Any]] | None = None  # the state after the last call that returned
+        self._described: tuple[Mapping[Label, int], Mapping[str, Any], str] | None = None  # the last description
         self._unsaved = 0  # number of its samples that are not in the file
         self._unsaved_since = 0.0
         self._timer: threading.Timer | None = None
@@ -358,44 +345,50 @@ class Autosave:
         """Whether ``folder`` is this folder, even if the working directory has changed."""
         return folder is not None and (str(folder) == self.given or Path(folder).resolve() == self.folder)
 
-    def begin(self) -> Before:
-        """Lock the folder for a call, if it is not locked yet. The result is for :meth:`take_back`."""
-        before = Before(self._learnt, self._unsaved, self._version, self._folder_lock is not None)
+    @contextmanager
+    def transaction(self, state: State, parameters: Mapping[str, Any]) -> Iterator[None]:
+        """Lock the folder for a call, if it is not locked yet. If the block raises an error, restore file and lock.
+
+        Labels and parameters of the call that cannot be saved raise an error before the block.
+        """
+        self._describe(state, parameters)
+        before, was_locked = (self._learnt, self._unsaved, self._version), self._folder_lock is not None
         self._writing = False
-        if not before.locked:
-            try:
+        try:
+            if not was_locked:
                 self._take_folder()
-            except BaseException:
+            yield
+        except BaseException:
+            self._learnt, self._unsaved, self._version = before
+            if self._writing:
+                self._restore_file()
+            if not was_locked:
                 self._release_folder()
-                raise
-        return before
+            raise
 
-    def take_back(self, before: Before) -> None:
-        """Restore the file and the lock as they were before :meth:`begin`, because the call raised an error."""
-        self._learnt, self._unsaved, self._version, was_locked = before
-        if self._writing:
-            self._restore_file()
-        if not was_locked:
-            self._release_folder()
+    def _describe(self, state: State, parameters: Mapping[str, Any]) -> str:
+        """The description of the state for a file, the last one if labels and parameters are the same objects."""
+        before = self._described
+        if before is None or before[0] is not state.slots or before[1] is not parameters or state.files.entries:
+            text = describe(state, parameters, encoder_hash(state.learner))
+            self._described = before = state.slots, parameters, text
+        return before[2]
 
-    def record(self, state: State, parameters: Mapping[str, Any], samples: int, every: int) -> None:
-        """Record the state after a call. Save it if there are ``every`` unsaved samples, or if a save is due by time.
+    def accept(self, state: State, parameters: Mapping[str, Any], samples: int, every: int) -> None:
+        """Accept the state after a call. Save it if there are ``every`` unsaved samples, or if a save is due by time.
 
         Raises
         ------
         UsageError
-            If it could not be saved, or is not finite. Then nothing is recorded.
+            If it could not be saved. Then it is not accepted.
         """
         unsaved, now = self._unsaved + samples, time.monotonic()
         late = bool(self._unsaved) and now - self._unsaved_since >= SECONDS
         if self._learnt is None or unsaved >= every or late or not self._start_timer():
             self._write(state, parameters)
             unsaved = 0
-        else:
-            check_finite(changeable(state.learner))  # as a write does
-            if self._learnt is None or parameters is not self._learnt[1] or state.slots is not self._learnt[0].slots:
-                describe(state, parameters)  # raises if it cannot be saved
-            self._unsaved_since = self._unsaved_since if self._unsaved else now
+        elif not self._unsaved:
+            self._unsaved_since = now
         self._learnt, self._unsaved = (state, parameters), unsaved
 
     def close(self) -> None:
@@ -447,7 +440,7 @@ class Autosave:
     def _write(self, state: State, parameters: Mapping[str, Any]) -> None:
         self._check_version()  # another process may have deleted the folder and written to it
         self._writing = True
-        write(self.file, state, parameters)
+        write(self.file, state, self._describe(state, parameters))
         self._version = version_of(self.file)
 
     def _save(self) -> None:
@@ -493,16 +486,13 @@ class Autosave:
                 self._start_timer()
 
     def _finalize(self) -> None:
-        # Garbage may be collected while PyTorch computes with tensors that have no values.
-        with _disable_current_modes():
-            self._close_or_warn()
-
-    def _close_or_warn(self) -> None:
-        try:
-            self.close()
-        except UsageError as error:
-            warnings.warn(f"the last {self._unsaved} samples were not saved to {self.folder}: {error}", stacklevel=2)
-            self._release_folder()
+        with _disable_current_modes():  # garbage may be collected while PyTorch computes with tensors without values
+            try:
+                self.close()
+            except UsageError as error:
+                text = f"the last {self._unsaved} samples were not saved to {self.folder}: {error}"
+                warnings.warn(text, stacklevel=2)
+                self._release_folder()
 
     def _abandon(self) -> None:
         """Called in a forked process. The folder, its lock and the timer belong to the parent.
@@ -514,7 +504,7 @@ class Autosave:
         self._lock = threading.RLock()
         owner = self._owner()
         if owner is not None:
-            vars(owner)["_lock"] = self._lock
+            vars(owner)["_workings"].lock = self._lock
 
 
 def _abandon_all() -> None:
