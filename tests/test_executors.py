@@ -34,7 +34,7 @@ from onebyone.executors.executor import attempt, remote_device
 from onebyone.runs.grid import expand
 from onebyone.runs.listener import Listener
 from onebyone.runs.run import Interrupted
-from onebyone.runs.sweep import as_arrays, from_arrays, read_files, sweep, write_files
+from onebyone.runs.sweep import read_files, sweep, write_files
 from run_folders import FILES, names, numbers
 
 CONFIGS = expand({"method": ["finetune", "er"], "seed": [0, 1], "batch_size": 100})
@@ -150,10 +150,10 @@ def test_devices_of_other_machines() -> None:
 
 
 def test_data_that_are_sent_are_the_same(digits: Dataset) -> None:
-    name, arrays, *others = as_arrays(digits)
+    restore, (name, arrays, *others) = digits.__reduce__()
     for array in arrays:
         array.flags.writeable = False  # as in the memory that processes share
-    assert from_arrays(name, arrays, *others) == digits
+    assert restore(name, arrays, *others) == digits
 
 
 def test_files_are_sent_and_written(tmp_path: Path) -> None:

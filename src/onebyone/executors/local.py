@@ -8,7 +8,6 @@ import os
 import pickle
 import queue
 import signal
-import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -175,21 +174,12 @@ def interrupts_blocked() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    _start_resource_tracker()  # started with the first process, it would undo the mask
+    resource_tracker.ensure_running()  # started with the first process, it would undo the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start_resource_tracker() -> None:
-    """Start the process that removes semaphores of a killed process, without its warning that it had to."""
-    sys.warnoptions.append("ignore:resource_tracker")
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        sys.warnoptions.pop()
 
 
 def _serve_items(connection: Connection, function: bytes, threads: int, stop: Any, status: Any) -> None:
