@@ -77,9 +77,7 @@ def test_killed_and_started_again(tmp_path: Path, undisturbed: Mapping[str, Any]
     command = Command(tmp_path)
     for after in (10, 200):  # steps: in the first runs, and in the last ones
         code, errors = command.stop(subprocess.Popen.kill, after)
-        assert code == -signal.SIGKILL
-        # Killed while the pool starts, Python's resource tracker removes its semaphores and says so.
-        assert all("resource_tracker" in line or "warnings.warn" in line for line in errors.splitlines()), errors
+        assert (code, errors) == (-signal.SIGKILL, "")
     for folder in command.runs:  # the workers exit, which unlocks their folders
         deadline = time.monotonic() + 60
         while folder.exists():
