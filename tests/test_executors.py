@@ -31,7 +31,8 @@ from onebyone.executors import (
     executor_named,
 )
 from onebyone.executors.executor import attempt, remote_device
-from onebyone.runs.grid import expand
+from onebyone.runs import run
+from onebyone.runs.grid import expand, plan
 from onebyone.runs.listener import Listener
 from onebyone.runs.run import Interrupted
 from onebyone.runs.sweep import read_files, sweep, write_files
@@ -86,15 +87,12 @@ class Watch(Listener):
         self.stops += 1
 
 
-@pytest.mark.slow
-def test_a_sweep_by_another_executor_equals_a_local_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_by_another_executor_equals_its_single_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     watch, executor = Watch(), Backwards()
     done = sweep(CONFIGS, Path("there"), executor=executor, listener=watch)
-    here = sweep(CONFIGS, Path("here"), device="cpu", jobs=1)
-    assert {name: numbers(one) for name, one in done.items() if isinstance(one, Result)} == {
-        name: numbers(one) for name, one in here.items() if isinstance(one, Result)
-    }
+    alone = {name: numbers(run(config)) for name, config in plan(CONFIGS, "cpu").items()}
+    assert {name: numbers(one) for name, one in done.items() if isinstance(one, Result)} == alone
     assert executor.entered == 1
     assert watch.order == list(reversed(done))
     assert set(watch.nodes) == set(done)

@@ -32,6 +32,8 @@ from onebyone.runs.trackers import (
 )
 from run_folders import numbers
 
+pytestmark = pytest.mark.usefixtures("_in_this_process")
+
 CONFIG = RunConfig(method="er", classes_per_task=5, device="cpu")
 
 

@@ -21,6 +21,8 @@ from onebyone.runs.tune import (
 )
 from onebyone.runs.winners import Winner, read_winners, winner, write_winners
 
+pytestmark = pytest.mark.usefixtures("_in_this_process")
+
 REPOSITORY = Path(__file__).parents[1]
 RECORDS = sorted((REPOSITORY / "results" / "tuning").glob("*.csv"))
 DATASETS = ["cifar10", "cifar100", "digits"]
@@ -143,7 +145,11 @@ def _record() -> list[Winner]:
 
 
 @pytest.mark.slow
-def test_the_command(onebyone: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_the_command(
+    onebyone: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = grids() | {"runs": [{"seed": seed, "batch_size": 200} for seed in (0, 1)]}
+    monkeypatch.setattr(tune, "grids", lambda: grid)
     words = ["tune", "--dataset", "digits", "--method", "finetune", "--classes-per-task", 1, "--jobs", 1]
     code, out, _ = onebyone(*words)
     assert code == 0

@@ -158,6 +158,8 @@ class Process:
             with self.sending:
                 if self.ended:
                     return None
+                if self.connection is not None and not self.process.is_alive():
+                    self.close()  # it was killed while it waited
                 connection = self.connection or self.open()
                 connection.send_bytes(message)
             while isinstance(said := pickle.loads(connection.recv_bytes()), Status):
