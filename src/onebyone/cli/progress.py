@@ -95,7 +95,7 @@ class SweepBars(Bar):
 
     def planned(self, waiting: Sequence[str], found: Mapping[str, Result]) -> None:
         self.found, self.total = len(found), len(waiting) + len(found)
-        self.progress.reset(self.line, total=len(waiting), accuracy="", whole=True)
+        self.progress.reset(self.line, total=len(waiting), position="", accuracy="", whole=True)
         self.show_total()
 
     def progressed(self, name: str, status: Status) -> None:
@@ -127,7 +127,7 @@ class SweepBars(Bar):
         words = f"{self.found + self.finished_now} of {self.total} finished"
         words += f", {self.failed_now} failed" if self.failed_now else ""
         if self.stop_asked:
-            words = "stopping after a checkpoint of every run; Ctrl-C again stops at once"
+            words = "stopping (Ctrl-C again: at once)"  # after a checkpoint of every run
         done = self.finished_now + self.failed_now + sum(task.percentage for task in running) / 100
         position = f"{len(nodes)} nodes" if nodes else ""
         self.progress.update(self.line, description=words, completed=done, position=position)
