@@ -118,7 +118,7 @@ def test_a_process_that_lost_its_folder_notices(tmp_path: Path, monkeypatch: pyt
     assert names(tmp_path) == [".claim-2"]
 
 
-@pytest.mark.parametrize("other", [".claim-1", ".claim-3"])
+@pytest.mark.parametrize("other", [".claim-1", ".claim-2", ".claim-3"])
 def test_a_process_that_was_slow_to_look_backs_off(other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between its look and its claim, another process has begun: never both of them."""
     (tmp_path / ".claim-1").write_text(json.dumps(ELSEWHERE))
