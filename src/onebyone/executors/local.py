@@ -52,7 +52,8 @@ class LocalExecutor(Executor):
         try:
             yield processes
         except BaseException:  # such as a second Ctrl-C
-            processes.kill()
+            for worker in processes.workers:
+                worker.kill()  # which ends the thread that waits for it
             raise
         finally:
             processes.close()
@@ -113,12 +114,6 @@ class Processes:
                 worker.stop()
             if worker.report is not None:
                 yield worker.report
-
-    def kill(self) -> None:
-        """End the processes, and so the threads that wait for them."""
-        self.threads.shutdown(wait=False, cancel_futures=True)
-        for worker in self.workers:
-            worker.kill()
 
     def close(self) -> None:
         self.threads.shutdown()

@@ -105,9 +105,10 @@ def sweep(
             strict=strict,
             codes={name: config.code() for name, config in runs.items()},
         )
-        outcomes: dict[str, Result | Failed] = {**do_run.finished(runs, listener)}
-        waiting = {name: config for name, config in runs.items() if name not in outcomes}
-        listener.planned(list(waiting), {**outcomes})  # type: ignore[dict-item]
+        found = do_run.finished(runs, listener)
+        outcomes: dict[str, Result | Failed] = {**found}
+        waiting = {name: config for name, config in runs.items() if name not in found}
+        listener.planned(list(waiting), found)
         try:
             for name, outcome in do_run.map(waiting, chosen, jobs, len(runs), listener) if waiting else ():
                 outcomes[name] = outcome
