@@ -3,7 +3,8 @@
 Code lines are without blank lines, comments and docstrings. A call passes the files of the library whose functions run
 during it. Each call of a function in another of these files is one change, and so is its return. Both are medians over
 the second half of the calls, with one image of digits per call. Times are medians, with one vector of 64 numbers per
-call and one thread; the same calls of GaussianNB are made in between.
+call and one thread; the same calls of GaussianNB are made in between. A run is traced after one that imports all that
+it needs.
 
     python benchmarks/house.py [--calls 200]
 """
@@ -19,6 +20,7 @@ import time
 import tokenize
 from collections import Counter
 from collections.abc import Callable
+from contextlib import chdir, redirect_stdout
 from pathlib import Path
 from statistics import median
 from types import FrameType
@@ -30,6 +32,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import onebyone
 from onebyone import OnlineClassifier
+from onebyone.cli.app import app
 
 PACKAGE = Path(onebyone.__file__).parent
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
@@ -86,6 +89,17 @@ def travelled(call: Callable[..., object], *given: Any) -> tuple[Counter[str], i
     return passed, changes
 
 
+def travelled_run() -> tuple[Counter[str], int]:
+    """The files and changes of ``onebyone run``, with the default method on digits."""
+
+    def run(seed: int) -> None:
+        app(["run", "--seed", str(seed), "--quiet"], prog_name="onebyone", standalone_mode=False)
+
+    with tempfile.TemporaryDirectory() as folder, chdir(folder), redirect_stdout(io.StringIO()):
+        run(0)
+        return travelled(run, 1)
+
+
 def print_paths(calls: int) -> None:
     digits = onebyone.load("digits")
     x, y = digits.train_x.squeeze(1).numpy(), digits.train_y.numpy()
@@ -105,7 +119,9 @@ def print_paths(calls: int) -> None:
     for name, found in zip(names, zip(*steps, strict=True), strict=True):
         files, changes = (median(each) for each in ([len(files) for files, _ in found], [each for _, each in found]))
         print(f"{name:32}  {files:5.0f}  {changes:7.0f}")
-    for name, (passed, _) in zip(names, steps[-1], strict=True):
+    run = travelled_run()
+    print(f"{'onebyone run':32}  {len(run[0]):5}  {run[1]:7}")
+    for name, (passed, _) in zip((*names, "run"), (*steps[-1], run), strict=True):
         print(f"\nfunctions that the last {name.split(' ')[0]} called, by file")
         for file, count in sorted(passed.items()):
             print(f"  {Path(file).relative_to(PACKAGE)!s:30}  {count:5}")

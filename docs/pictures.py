@@ -141,7 +141,7 @@ def draw_streams(path: Path) -> None:
     y = torch.arange(CLASSES).repeat_interleave(SAMPLES)
     made = figure("How ten classes arrive", (11, 6.6))
     for axes, (text, sentence) in zip(made.subplots(2, 3).flat, SHOWN, strict=True):
-        draw_ridges(axes, count_arrivals(streams.create(text, y, CLASSES), y, CLASSES))
+        draw_ridges(axes, count_arrivals(streams.stream_named(text, y, CLASSES), y, CLASSES))
         axes.set_title(f"--stream {text}", loc="left", fontsize=10, fontweight="bold", pad=18)
         axes.text(0, 1.02, sentence, transform=axes.transAxes, fontsize=9, color="#555555")
     made.savefig(path, dpi=130)

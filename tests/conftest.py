@@ -21,7 +21,7 @@ from onebyone.runs import run
 from onebyone.runs.grid import expand, plan
 from onebyone.streams.registry import STREAMS
 from onebyone.testing import situations
-from run_folders import GRID, numbers
+from run_folders import GRID, InThisProcess, numbers
 
 collect_ignore = ["own_method.py"]  # importing it registers a method, which is for tests to do
 torch.set_num_threads(1)  # several pytest workers share few cores
@@ -148,6 +148,12 @@ def onebyone(
         return int(stop.value.code or 0), said.out, said.err
 
     return call
+
+
+@pytest.fixture
+def _in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sweeps start no processes."""
+    monkeypatch.setattr("onebyone.executors.LocalExecutor", InThisProcess)
 
 
 @pytest.fixture(scope="session")

@@ -119,7 +119,7 @@ LINES = [
     ("runs/run.py", "self.position.steps += 1", "self.position.steps += 2", "test_run.py test_resume.py"),
     # The engine
     ("engine/pack.py", "self.waiting.append(name)", "pass", "test_pack.py"),
-    ("executors/executor.py", "lost[name] < ATTEMPTS", "lost[name] < 1", "test_executors.py"),
+    ("executors/executor.py", "lost[name] < ATTEMPTS", "lost[name] < 1", "test_distributed.py"),
 ]
 
 

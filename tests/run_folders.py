@@ -1,12 +1,17 @@
 """Shared by tests of runs: the files of a run folder, and the part of a result that must not change."""
 
 import json
-from collections.abc import Mapping
+import threading
+from collections.abc import Generator, Mapping
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from onebyone.engine import choose_device
 from onebyone.evaluation import Result
+from onebyone.executors import Executor, Worker
+from onebyone.executors.executor import attempt
 
 FILES = {"config.yaml", "curve.csv", "result.json"}
 # The grid that tests of sweeps run: 121 steps each, in five tasks.
@@ -43,3 +48,17 @@ def check_results(folder: Path, expected_by_name: Mapping[str, Any]) -> None:
 
 def cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-100])
+
+
+class InThisProcess(Executor):
+    """Does one item after another here, for tests that are not about processes: each of these imports torch."""
+
+    shares_paths = True
+
+    def device(self, name: str) -> str:
+        return str(choose_device(name))
+
+    def map(self, function: Any, items: Mapping[str, Any], **given: Any) -> Generator[tuple[str, Any]]:
+        worker = Worker(given["progressed"], threading.Event())
+        for name, item in items.items():
+            yield name, attempt(partial(function, name, item, worker), worker.stopped)

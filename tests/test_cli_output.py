@@ -22,6 +22,8 @@ from onebyone.streams import streams
 from summing import registered
 from tiers import mostly_slow
 
+pytestmark = pytest.mark.usefixtures("_in_this_process")
+
 Call = Callable[..., tuple[int, str, str]]
 SHORT = ("--method", "finetune", "--batch-size", 200, "--classes-per-task", 5)
 QUICK = Part("table1-quick", "QUICK", "cifar10-quick", (1,), (5,))

@@ -21,7 +21,7 @@ from onebyone.paper.report import Study
 from onebyone.paper.reproduce import EVERYTHING, collect, parts_of, protocols_of
 from onebyone.runs import RunConfig
 from onebyone.runs.results import Value
-from onebyone.runs.tune import to_csv
+from onebyone.runs.tune import write_record
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -208,15 +208,12 @@ def test_every_page_can_be_filled_from_the_results_there_are(name: str) -> None:
 
 def test_the_best_setting_of_the_tuning_is_shown(tmp_path: Path) -> None:
     (tmp_path / "tuning").mkdir()
-    (tmp_path / "tuning" / "cifar10.csv").write_text(
-        to_csv(
-            [
-                {"dataset": "cifar10", "classes_per_task": 1, "method": "er", "options": {"learning_rate": rate}}
-                | {"memory_per_class": memory, "seed": 0, "held_out": True, "accuracy": accuracy, "forgetting": 0.1}
-                for rate, memory, accuracy in ((0.1, 20, 0.6), (0.1, 100, 0.2), (0.01, 20, 0.4), (0.01, 100, 0.5))
-            ]
-        )
-    )
+    rows = [
+        {"dataset": "cifar10", "classes_per_task": 1, "method": "er", "options": {"learning_rate": rate}}
+        | {"memory_per_class": memory, "seed": 0, "held_out": True, "accuracy": accuracy, "forgetting": 0.1}
+        for rate, memory, accuracy in ((0.1, 20, 0.6), (0.1, 100, 0.2), (0.01, 20, 0.4), (0.01, 100, 0.5))
+    ]
+    write_record(tmp_path / "tuning" / "cifar10.csv", rows)
     text = filled("er", tmp_path)
     assert "the best of 2 settings" in text
     assert "| 1 | `learning_rate=0.01` | 40.0 (one run) | 50.0 (one run) |" in text

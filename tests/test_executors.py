@@ -31,10 +31,11 @@ from onebyone.executors import (
     executor_named,
 )
 from onebyone.executors.executor import attempt, remote_device
-from onebyone.runs.grid import expand
+from onebyone.runs import run
+from onebyone.runs.grid import expand, plan
 from onebyone.runs.listener import Listener
 from onebyone.runs.run import Interrupted
-from onebyone.runs.sweep import as_arrays, from_arrays, read_files, sweep, write_files
+from onebyone.runs.sweep import read_files, sweep, write_files
 from run_folders import FILES, names, numbers
 
 CONFIGS = expand({"method": ["finetune", "er"], "seed": [0, 1], "batch_size": 100})
@@ -86,15 +87,12 @@ class Watch(Listener):
         self.stops += 1
 
 
-@pytest.mark.slow
-def test_a_sweep_by_another_executor_equals_a_local_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_by_another_executor_equals_its_single_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     watch, executor = Watch(), Backwards()
     done = sweep(CONFIGS, Path("there"), executor=executor, listener=watch)
-    here = sweep(CONFIGS, Path("here"), device="cpu", jobs=1)
-    assert {name: numbers(one) for name, one in done.items() if isinstance(one, Result)} == {
-        name: numbers(one) for name, one in here.items() if isinstance(one, Result)
-    }
+    alone = {name: numbers(run(config)) for name, config in plan(CONFIGS, "cpu").items()}
+    assert {name: numbers(one) for name, one in done.items() if isinstance(one, Result)} == alone
     assert executor.entered == 1
     assert watch.order == list(reversed(done))
     assert set(watch.nodes) == set(done)
@@ -150,10 +148,10 @@ def test_devices_of_other_machines() -> None:
 
 
 def test_data_that_are_sent_are_the_same(digits: Dataset) -> None:
-    name, arrays, *others = as_arrays(digits)
+    restore, (name, arrays, *others) = digits.__reduce__()
     for array in arrays:
         array.flags.writeable = False  # as in the memory that processes share
-    assert from_arrays(name, arrays, *others) == digits
+    assert restore(name, arrays, *others) == digits
 
 
 def test_files_are_sent_and_written(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_on_gpus_a_task_per_gpu_advances_a_pack(
                 time.sleep(0.05)
             return DoRun.__call__(self, name, item, worker)
 
-    do_run = Together(tmp_path / "out", None, "cpu", 5, sends_data=True, data={("digits", False): digits})
+    do_run = Together(tmp_path / "out", None, "cpu", 5, data={("digits", False): digits})
     items = {name: (config, {}) for name, config in plan(expand(GRID), "cpu").items()}
     running: dict[str, str] = {}
     killed: list[int] = []

@@ -22,6 +22,8 @@ from onebyone.paper.reproduce import collect, configs, parts_of, protocols_of, r
 from onebyone.runs.grid import plan
 from onebyone.runs.run import Interrupted, run
 
+pytestmark = pytest.mark.usefixtures("_in_this_process")
+
 Call = Callable[..., tuple[int, str, str]]
 SHORT = {"encoder": "mlp", "augment": False}
 SMALL = (

@@ -18,6 +18,8 @@ from onebyone.runs.grid import plan
 from onebyone.runs.winners import Winner, winner, write_winners
 from test_reproduce import SHORT, SMALL, Call, two_methods
 
+pytestmark = pytest.mark.usefixtures("_in_this_process")
+
 __all__ = ["two_methods"]  # a fixture that every test here uses
 
 

@@ -1,6 +1,5 @@
 """Results as rows, from run folders and from CSV files."""
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -115,19 +114,12 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
             onebyone.read_results(path)
 
 
-def test_equal_runs_of_two_protocols_are_two_and_a_folder_of_0_2_repeats_its_row(tmp_path: Path) -> None:
-    """Runs in folders had no protocol in 0.2; their rows of the record had one."""
+def test_equal_runs_of_two_protocols_are_two(tmp_path: Path) -> None:
     made = [result(config(protocol=name), 0.2) for name in ("printed", "separate")]
     write(from_results(made, PARTS), tmp_path, PARTS)
     assert [row.config["protocol"] for row in onebyone.read_results(tmp_path)] == ["printed", "separate"]
     put(tmp_path / "runs", made[1])
     assert len(onebyone.read_results(tmp_path)) == 2
-    old = json.loads(made[1].to_json())
-    del old["config"]["protocol"]
-    (tmp_path / "runs" / "0" / "result.json").write_text(json.dumps(old))
-    assert len(onebyone.read_results(tmp_path)) == 2
-    (tmp_path / "table1.csv").unlink()
-    assert [row.config["protocol"] for row in onebyone.read_results(tmp_path)] == ["none"]
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_other_streams_equal_a_hand_written_loop(name: str, text: str, little: D
     config = RunConfig(method=name, classes_per_task=3, seed=2, stream=text)
     found = run(config, data=little, out=tmp_path)
     learner = create(name, little.spec, seed=2)
-    stream = streams.create(text, little.train_y, 10, 3, seed=2)
+    stream = streams.stream_named(text, little.train_y, 10, 3, seed=2)
     met: set[int] = set()
     curve = []
     for task in stream.tasks:
@@ -162,7 +162,7 @@ def test_a_stream_that_begins_without_test_samples_is_refused(little: Dataset, m
     data = replace(little, test_x=little.test_x[keep], test_y=little.test_y[keep])
     zeros, others = (little.train_y == 0).nonzero().flatten(), (little.train_y != 0).nonzero().flatten()
     tasks = Task((0, 1, 2, 3, 4), zeros), Task((5, 6, 7, 8, 9), others)
-    monkeypatch.setattr(streams, "create", lambda *_, **__: Stream(tasks, disjoint=False, batch_size=10))
+    monkeypatch.setattr(streams, "stream_named", lambda *_, **__: Stream(tasks, disjoint=False, batch_size=10))
     with pytest.raises(UsageError, match=r"no test sample has a class of task \(0,\); add some"):
         run(RunConfig(method="er"), data=data)
 

@@ -20,6 +20,8 @@ from onebyone.runs.config import folder_name
 from onebyone.runs.grid import plan
 from onebyone.runs.run import Run
 
+pytestmark = pytest.mark.usefixtures("_in_this_process")
+
 Call = Callable[..., tuple[int, str, str]]
 METHODS = ("finetune", "iid", "er", "ccp", "patch-lda")
 SHORT = ("--method", "er", "--classes-per-task", 5, "--batch-size", 200)

@@ -231,7 +231,7 @@ def test_streams_do_not_use_the_global_generator() -> None:
 
 def test_a_stream_by_name_and_options() -> None:
     y = shuffled([20] * 4)
-    named = streams.create("blurry:share=0.3,imbalance=2", y, 4, 2, order="random", batch_size=3, seed=5)
+    named = streams.stream_named("blurry:share=0.3,imbalance=2", y, 4, 2, order="random", batch_size=3, seed=5)
     made = blurry(y, 4, 2, share=0.3, imbalance=2, order="random", batch_size=3, seed=5)
     assert [batch.tolist() for batch in named] == [batch.tolist() for batch in made]
     assert {name: entry.make for name, entry in streams.streams().items()} == MAKE

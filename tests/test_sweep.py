@@ -2,7 +2,6 @@
 
 import multiprocessing
 import re
-import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,7 +17,7 @@ from onebyone.runs import RunConfig
 from onebyone.runs.grid import expand, plan
 from onebyone.runs.listener import Listener
 from onebyone.runs.sweep import sweep
-from run_folders import FILES, GRID, check_results, names
+from run_folders import FILES, GRID, InThisProcess, check_results, names
 
 Call = Callable[..., tuple[int, str, str]]
 
@@ -60,47 +59,36 @@ def test_a_sweep_equals_its_single_runs_and_survives_a_failure(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("times", [1, 1000])
-def test_a_killed_worker_costs_a_part_of_its_own_run_and_three_of_them_fail_it(times: int, tmp_path: Path) -> None:
-    """As a run does that uses all memory: it ends itself, and not the sweep."""
-
-    killed = set[int | None]()
+def test_a_killed_worker_costs_a_part_of_its_own_run_and_three_of_them_fail_it(tmp_path: Path) -> None:
+    """As a run does that uses all memory: it ends itself, and not the sweep. A worker that waits may be killed too."""
+    times = {"ccp": 1000, "er": 1, "finetune": 0}  # that the worker of each run is killed
+    killed: dict[str, set[int | None]] = {name: set() for name in times}
 
     class Killer(Listener):
         def progressed(self, name: str, status: Status) -> None:
+            method = name.split("-")[0]
             for worker in multiprocessing.active_children():
-                if name.startswith("ccp") and len(killed | {worker.pid}) <= times:
-                    killed.add(worker.pid)
+                if len(killed[method] | {worker.pid}) <= times[method]:
+                    killed[method].add(worker.pid)
                     worker.kill()
 
-    configs = expand({"method": ["ccp", "finetune"], "batch_size": 10})
-    first, second = sweep(configs, tmp_path, jobs=1, listener=Killer()).items()
-    assert len(killed) == min(times, 3)
-    assert isinstance(second[1], Result)
-    assert names(tmp_path / second[0]) == FILES
-    if times == 1:
-        assert isinstance(first[1], Result)
-        assert names(tmp_path / first[0]) == FILES
-        return
-    assert isinstance(first[1], Failed)
-    assert str(first[1]).startswith("its process was killed or crashed; if there was not enough memory")
-    assert names(tmp_path / first[0]) == {"config.yaml", "error.txt"}
-    assert "was killed" in (tmp_path / first[0] / "error.txt").read_text()
-    assert isinstance(sweep(configs, tmp_path, jobs=1)[first[0]], Result)  # it is tried again
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed_between_two_runs_is_replaced(tmp_path: Path) -> None:
-    class Killer(Listener):
         def ended(self, name: str, outcome: Result | Failed) -> None:
-            for worker in multiprocessing.active_children():
+            for worker in multiprocessing.active_children():  # between two runs
                 worker.kill()
                 worker.join()
-            time.sleep(0.5)  # so that the pool has noticed
 
-    configs = expand({"method": "finetune", "batch_size": 200, "seed": [0, 1]})
-    done = sweep(configs, tmp_path, device="cpu", jobs=1, listener=Killer())
-    assert all(isinstance(outcome, Result) for outcome in done.values())
+    configs = expand({"method": list(times), "batch_size": 10})
+    done = sweep(configs, tmp_path, jobs=1, listener=Killer())
+    assert [len(each) for each in killed.values()] == [3, 1, 0]
+    first, *others = done
+    for name in others:
+        assert isinstance(done[name], Result)
+        assert names(tmp_path / name) == FILES
+    assert isinstance(done[first], Failed)
+    assert str(done[first]).startswith("its process was killed or crashed; if there was not enough memory")
+    assert names(tmp_path / first) == {"config.yaml", "error.txt"}
+    assert "was killed" in (tmp_path / first / "error.txt").read_text()
+    assert isinstance(sweep(configs, tmp_path, jobs=1, executor=InThisProcess())[first], Result)  # it is tried again
 
 
 @pytest.mark.slow
@@ -109,7 +97,7 @@ def test_two_processes_share_a_sweep(tmp_path: Path) -> None:
     configs = expand({"method": "finetune", "seed": list(range(6)), "batch_size": 100})
 
     def share() -> dict[str, Result | Failed]:
-        return sweep(configs, tmp_path, device="cpu", jobs=1)
+        return sweep(configs, tmp_path, device="cpu", jobs=1)  # each has a process of its own
 
     with ThreadPoolExecutor(2) as threads:
         one, other = [each.result() for each in [threads.submit(share), threads.submit(share)]]

@@ -2,7 +2,6 @@
 
 import os
 import random
-import re
 import signal
 import subprocess
 import sys
@@ -75,11 +74,8 @@ class Command:
 @pytest.mark.slow
 def test_killed_and_started_again(tmp_path: Path, undisturbed: Mapping[str, Any]) -> None:
     command = Command(tmp_path)
-    for after in (10, 200):  # steps: in the first runs, and in the last ones
-        code, errors = command.stop(subprocess.Popen.kill, after)
-        assert code == -signal.SIGKILL
-        # Killed while the pool starts, Python's resource tracker removes its semaphores and says so.
-        assert all("resource_tracker" in line or "warnings.warn" in line for line in errors.splitlines()), errors
+    code, errors = command.stop(subprocess.Popen.kill, 200)  # some runs are finished, and others have begun
+    assert (code, errors) == (-signal.SIGKILL, "")
     for folder in command.runs:  # the workers exit, which unlocks their folders
         deadline = time.monotonic() + 60
         while folder.exists():
@@ -106,9 +102,4 @@ def test_ctrl_c_leaves_a_checkpoint_of_every_run(tmp_path: Path, undisturbed: Ma
     assert left
     assert all(steps(run) > 0 for run in left)
     assert not any((run / "error.txt").exists() for run in left)
-
-    command.words[-1] = "5"
-    code, errors = command.stop(lambda process: process.send_signal(signal.SIGINT), command.progress() + 50)
-    assert code == 130
-    assert re.fullmatch(r"onebyone: stopped with \d of 4 runs finished; [^\n]+\n", errors)
     command.finish(undisturbed)

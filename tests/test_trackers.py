@@ -15,21 +15,24 @@ from onebyone.evaluation import Result
 from onebyone.executors import Failed
 from onebyone.runs import RunConfig, run
 from onebyone.runs.grid import expand
-from onebyone.runs.listener import Listener
+from onebyone.runs.listener import Listener, together
 from onebyone.runs.sweep import sweep
-from onebyone.runs.tracked import Points, curve_figure, flat
 from onebyone.runs.trackers import (
     CURVE,
     MLflow,
+    Points,
     TensorBoard,
     TrackedRun,
     TrackedSweep,
     Tracker,
     WandB,
-    together,
+    curve_figure,
+    flat,
     tracker_named,
 )
 from run_folders import numbers
+
+pytestmark = pytest.mark.usefixtures("_in_this_process")
 
 CONFIG = RunConfig(method="er", classes_per_task=5, device="cpu")
 

@@ -12,15 +12,16 @@ from onebyone.executors import Failed
 from onebyone.runs import RunConfig, tune
 from onebyone.runs.grid import plan, read_grid
 from onebyone.runs.tune import (
-    from_csv,
     grids,
     read_record,
-    to_csv,
     tuning_rows,
     tuning_runs,
     winners,
+    write_record,
 )
 from onebyone.runs.winners import Winner, read_winners, winner, write_winners
+
+pytestmark = pytest.mark.usefixtures("_in_this_process")
 
 REPOSITORY = Path(__file__).parents[1]
 RECORDS = sorted((REPOSITORY / "results" / "tuning").glob("*.csv"))
@@ -36,7 +37,7 @@ def test_no_run_is_evaluated_on_the_test_set(dataset: str) -> None:
 
 @pytest.mark.parametrize("path", RECORDS, ids=lambda path: path.stem)
 def test_no_record_used_the_test_set(path: Path) -> None:
-    rows = from_csv(path.read_text())
+    rows = read_record(path)
     assert rows
     assert all(row["held_out"] for row in rows)
 
@@ -101,7 +102,7 @@ def row(rate: float, accuracy: float, method: str = "er", per_task: int = 1) -> 
     }
 
 
-def test_the_best_mean_wins_in_every_cell() -> None:
+def test_the_best_mean_wins_in_every_cell(tmp_path: Path) -> None:
     rows = [
         row(0.1, 0.9),
         row(0.1, 0.1),
@@ -115,12 +116,13 @@ def test_the_best_mean_wins_in_every_cell() -> None:
         Winner("digits", 2, "er", {"learning_rate": 0.1}, 0.2),
         Winner("digits", 1, "ccp", {"learning_rate": 0.1}, 0.3),
     ]
-    assert from_csv(to_csv(rows)) == rows
+    write_record(tmp_path / "record.csv", rows)
+    assert read_record(tmp_path / "record.csv") == rows
 
 
 def test_winners_of_the_package_are_those_of_the_record() -> None:
     """The file in the package, the one in results/tuning and the records there agree."""
-    rows = [row for path in RECORDS for row in from_csv(path.read_text())]
+    rows = [row for path in RECORDS for row in read_record(path)]
     expected = winners(rows)
     for folder in (REPOSITORY / "results" / "tuning", REPOSITORY / "src" / "onebyone" / "runs"):
         found = read_winners((folder / "winners.json").read_text())
@@ -143,19 +145,23 @@ def _record() -> list[Winner]:
 
 
 @pytest.mark.slow
-def test_the_command(onebyone: Callable[..., tuple[int, str, str]], tmp_path: Path) -> None:
+def test_the_command(
+    onebyone: Callable[..., tuple[int, str, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = grids() | {"runs": [{"seed": seed, "batch_size": 200} for seed in (0, 1)]}
+    monkeypatch.setattr(tune, "grids", lambda: grid)
     words = ["tune", "--dataset", "digits", "--method", "finetune", "--classes-per-task", 1, "--jobs", 1]
     code, out, _ = onebyone(*words)
     assert code == 0
     assert "what won: tuning/winners.json" in out
-    rows = from_csv((tmp_path / "tuning" / "digits.csv").read_text())
+    rows = read_record(tmp_path / "tuning" / "digits.csv")
     assert len(rows) == 8
     best = read_winners((tmp_path / "tuning" / "winners.json").read_text())
     assert [(w.method, w.classes_per_task) for w in best] == [("finetune", 1)]
     # Another method is added to the record, and existing rows stay.
     words[4] = "iid"
     onebyone(*words)
-    rows = from_csv((tmp_path / "tuning" / "digits.csv").read_text())
+    rows = read_record(tmp_path / "tuning" / "digits.csv")
     assert {row["method"] for row in rows} == {"finetune", "iid"}
     assert len(rows) == 16
 
@@ -183,10 +189,11 @@ def test_a_setting_with_a_failed_run_is_recorded_and_cannot_win(
     assert read_winners(Path("tuning/winners.json").read_text()) == []
 
 
-def test_one_failed_run_excludes_a_setting() -> None:
+def test_one_failed_run_excludes_a_setting(tmp_path: Path) -> None:
     rows = [row(0.1, 0.9), row(0.1, 0.9) | {"accuracy": None}, row(0.01, 0.2)]
     assert [w.options for w in winners(rows)] == [{"learning_rate": 0.01}]
-    assert from_csv(to_csv(rows)) == rows
+    write_record(tmp_path / "record.csv", rows)
+    assert read_record(tmp_path / "record.csv") == rows
 
 
 def test_a_folder_of_other_records_is_refused_before_anything_is_run(

@@ -14,7 +14,7 @@ from typing import Any
 from onebyone.data import Spec
 from onebyone.engine import measure_cost
 from onebyone.methods import create, methods
-from onebyone.methods.registry import Entry
+from onebyone.methods.registry import RegisteredMethod
 from onebyone.options import describe
 from onebyone.paper.printed import DATASETS, printed
 from onebyone.paper.protocols import NAMES
@@ -73,24 +73,24 @@ def complete(markdown: str, page: str, results: Path = ROOT / "results") -> str:
     return markdown
 
 
-def overview(known: Mapping[str, Entry]) -> str:
+def overview(known: Mapping[str, RegisteredMethod]) -> str:
     rows = [[f"[`{name}`]({name}.md)", entry.summary, entry.section] for name, entry in known.items()]
     return table(["method", "in one sentence", "in the paper"], rows)
 
 
-def summary(name: str, entry: Entry) -> str:
+def summary(name: str, entry: RegisteredMethod) -> str:
     where = "Not in the paper" if entry.section == "not in the paper" else f"In the paper: {entry.section}"
     return f'!!! abstract "`{name}`"\n    {entry.summary}\n\n    {where}. To run it: `onebyone run --method {name}`'
 
 
-def options(entry: Entry) -> str:
+def options(entry: RegisteredMethod) -> str:
     """A list, which can be read on a phone."""
     return "\n".join(
         f"- `{name}` ({kind}; default `{default}`) – {text}." for name, kind, default, text in describe(entry.options)
     )
 
 
-def code(entry: Entry) -> str:
+def code(entry: RegisteredMethod) -> str:
     """The whole class, by mkdocstrings: a method is a page of equations in the code too."""
     settings = "{heading_level: 3, show_source: true, members: false, show_root_full_path: false}"
     return f"::: {entry.learner.__module__}.{entry.learner.__qualname__}\n    options: {settings}"

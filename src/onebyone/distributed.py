@@ -17,7 +17,7 @@ from itertools import pairwise
 from numbers import Integral
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from filelock import BaseFileLock
@@ -101,12 +101,13 @@ def fit(
     True
     """
     at_least_one(workers=workers)
-    parts = as_shards(shards, columns)
+    chosen = executor_named(executor)
+    parts = as_shards(shards, columns, located(chosen))
     if not parts:
         raise UsageError("there are no shards; give at least one")
     intake = folders.Intake(folders.known_files(classifier), folders.Learnt())
     parts = new_parts(parts, intake)
-    with executor_named(executor) as chosen:
+    with chosen:
         skipped = _fit(classifier, parts, workers, chosen, progress) if parts else {}
     intake.learnt.skipped |= skipped
     folders.move_files(classifier, intake)
@@ -133,8 +134,9 @@ def learn_folder(
     continues.
     """
     at_least_one(workers=workers)
-    files, skipped = folders.find_images(folder)
-    with nullcontext() if lock is not None else folders.file_lock(into), executor_named(executor) as chosen:
+    chosen = executor_named(executor)
+    files, skipped = folders.find_images(located(chosen)(folder))
+    with nullcontext() if lock is not None else folders.file_lock(into), chosen:
         learnt = folders.Learnt(skipped=skipped)
         intake = folders.Intake(folders.known_files(classifier), learnt)
         parts = new_parts(list(shards_of_files(files)), intake)
@@ -166,8 +168,6 @@ def _fit(
 ) -> Skipped:
     """Teach groups of shards to copies, and merge these in the order of the groups, whichever ends first."""
     device = executor.device(classifier.device)
-    if executor.shares_disk is not True:  # its processes are in other folders
-        parts = [part.absolute() for part in parts]
     groups = {f"group {number}": group for number, group in enumerate(grouped(parts))}
     counts = [part.count for part in parts]
     total = None if None in counts else sum(count for count in counts if count is not None)
@@ -203,6 +203,11 @@ def _fit(
     elif not skipped:
         raise UsageError("the shards have no samples; give at least one")
     return skipped
+
+
+def located(executor: Executor) -> Callable[[Path], Path]:
+    """How paths are given to an executor, whose processes may be in other folders."""
+    return Path if executor.shares_disk is True else Path.absolute
 
 
 def grouped(parts: Sequence[Shard]) -> list[Sequence[Shard]]:
@@ -304,10 +309,6 @@ class Shard:
             classifier.partial_fit(X, y)
             yield len(y)
 
-    def absolute(self) -> Self:
-        """The same shard for a process in another folder."""
-        return self
-
 
 @dataclass(frozen=True)
 class Pair(Shard):
@@ -348,9 +349,6 @@ class ArrayFile(Shard):
             ) from None
         return Pair(X, y.tolist()).batches()
 
-    def absolute(self) -> Self:
-        return replace(self, path=self.path.absolute())
-
 
 @dataclass(frozen=True)
 class Images(Shard):
@@ -373,9 +371,6 @@ class Images(Shard):
     def teach(self, classifier: OnlineClassifier, skipped: Skipped) -> Generator[int]:
         skipped |= folders.learn_files(classifier, self.files).skipped
         yield self.count
-
-    def absolute(self) -> Self:
-        return replace(self, files=[file._replace(path=file.path.absolute()) for file in self.files])
 
 
 @dataclass(frozen=True)
@@ -420,23 +415,23 @@ def sendable(given: Any) -> Any:
     return [sendable(each) for each in given] if isinstance(given, list) else given
 
 
-def as_shards(given: Any, columns: tuple[str, str]) -> list[Shard]:
+def as_shards(given: Any, columns: tuple[str, str], located: Callable[[Path], Path] = Path) -> list[Shard]:
     """The shards in any of the forms that ``fit`` takes."""
     if type(given).__module__.startswith("ray.data"):
         return [Block(reference, columns) for reference in given.to_numpy_refs()]
     if isinstance(given, str | PathLike):
-        return list(_shards(given, columns))
+        return list(_shards(given, columns, located))
     if not isinstance(given, Iterable):
         raise UsageError(f"shards is a {type(given).__name__}; give a sequence of shards, or the path of a folder")
     if isinstance(given, tuple) and len(given) == 2 and all(hasattr(part, "shape") for part in given):
         raise UsageError("shards is a pair of arrays; give a list of pairs (X, y), one per shard")
-    return [shard for each in given for shard in _shards(each, columns)]
+    return [shard for each in given for shard in _shards(each, columns, located)]
 
 
-def _shards(given: Any, columns: tuple[str, str]) -> Iterator[Shard]:
+def _shards(given: Any, columns: tuple[str, str], located: Callable[[Path], Path]) -> Iterator[Shard]:
     """The shards that one element stands for."""
     if isinstance(given, str | PathLike):
-        path = Path(given)
+        path = located(Path(given))
         if path.is_dir():
             yield from shards_of_files(folders.find_images(path)[0])
         elif path.suffix == ".npz":
@@ -471,14 +466,13 @@ def new_parts(parts: Sequence[Shard], intake: folders.Intake) -> list[Shard]:
     found = list[Shard]()
     with ThreadPoolExecutor() as threads:
         for part in parts:
-            if not isinstance(part, Images):
-                found.append(part)
-                continue
-            keys = threads.map(_key, part.paths)
-            # A file that cannot be read is reported by the worker.
-            kept = [file for file, key in zip(part.files, keys, strict=True) if key is None or intake.is_new(key, file)]
-            if kept:
-                found.append(Images(kept))
+            if isinstance(part, Images):
+                keys = zip(part.files, threads.map(_key, part.paths), strict=True)
+                # A file that cannot be read is reported by the worker.
+                part = Images([file for file, key in keys if key is None or intake.is_new(key, file)])
+                if not part.files:
+                    continue
+            found.append(part)
     return found
 
 

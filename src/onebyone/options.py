@@ -13,6 +13,7 @@ from onebyone.errors import UsageError, unknown
 T = TypeVar("T")
 TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 UNITS = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+HINTS: dict[type[Any], dict[str, Any]] = {}
 
 
 def option(
@@ -38,6 +39,13 @@ def option(
     return field(default=default, metadata=metadata)  # type: ignore[no-any-return, call-overload, unused-ignore]
 
 
+def hints_of(kind: type[Any]) -> dict[str, Any]:
+    """The types of the fields. They are read once, because reading them takes a millisecond."""
+    if kind not in HINTS:
+        HINTS[kind] = get_type_hints(kind)
+    return HINTS[kind]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Checked:
     """A base for options: a wrong value raises a ``UsageError`` when the object is created.
@@ -52,7 +60,7 @@ class Checked:
     """
 
     def __post_init__(self) -> None:
-        hints = get_type_hints(type(self))
+        hints = hints_of(type(self))
         for item in fields(self):
             _check(item, getattr(self, item.name), hints[item.name])
 
@@ -71,7 +79,7 @@ def parse(kind: type[T], texts: Mapping[str, str], what: str = "option") -> T:
         ...
     onebyone.errors.UsageError: unknown option 'widht'; did you mean 'width'? Known: deep, width
     """
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)
     known = [item.name for item in fields(kind)]  # type: ignore[arg-type]
     for name in texts:
         if name not in known:
@@ -81,7 +89,7 @@ def parse(kind: type[T], texts: Mapping[str, str], what: str = "option") -> T:
 
 def describe(kind: type[Any]) -> list[tuple[str, str, str, str]]:
     """Name, type, default and description of every field, to be printed."""
-    hints = get_type_hints(kind)
+    hints = hints_of(kind)
     return [
         (item.name, _type_name(hints[item.name]), _show(item.default), item.metadata.get("help", ""))
         for item in fields(kind)

@@ -12,7 +12,7 @@ import typer
 
 from onebyone.cli.options import Address, DataDir, Device, Executor, Jobs, Methods, names
 from onebyone.cli.output import Output
-from onebyone.cli.sweep_view import show_progress
+from onebyone.cli.progress import SweepBars
 from onebyone.errors import UsageError
 from onebyone.executors import executor_named
 from onebyone.paper import records
@@ -79,7 +79,7 @@ def reproduce_command(
         command = _again(found, parts, target, protocol)
         return _show(found, command, parts, protocols, page, from_ / "tried.yaml")
     count = seeds if seeds is not None else 1 if quick else 5
-    with show_progress() as listener:
+    with SweepBars() as bars:
         found, replaced, failed = reproduce(
             parts,
             out,
@@ -91,7 +91,7 @@ def reproduce_command(
             device=device,
             jobs=jobs,
             executor=executor_named(executor, address),
-            listener=listener,
+            listener=bars,
         )
     _report_replaced(replaced)
     command = _command(target, protocol, count, quick, methods or ()) + (f" --winners {winners}" if winners else "")

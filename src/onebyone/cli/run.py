@@ -16,7 +16,8 @@ from onebyone.engine import choose_device
 from onebyone.evaluation import Result
 from onebyone.runs import RunConfig, run
 from onebyone.runs.folder import find_folder
-from onebyone.runs.trackers import TrackedRun, together, tracker_named
+from onebyone.runs.listener import together
+from onebyone.runs.trackers import TrackedRun, tracker_named
 
 
 @with_config(after={"data_dir": "dataset", "out": "device", "set_": "out"})

@@ -22,13 +22,14 @@ from onebyone.cli.options import (
     check_data_dir,
 )
 from onebyone.cli.output import Output
-from onebyone.cli.sweep_view import show_progress
+from onebyone.cli.progress import SweepBars
 from onebyone.evaluation import Result
 from onebyone.executors import Failed, executor_named
 from onebyone.paper.printed import PARTS
 from onebyone.runs.grid import read_grid
+from onebyone.runs.listener import together
 from onebyone.runs.sweep import sweep
-from onebyone.runs.trackers import TrackedSweep, together, tracker_named
+from onebyone.runs.trackers import TrackedSweep, tracker_named
 from onebyone.runs.tune import read_settings, tune, winners
 
 
@@ -63,7 +64,7 @@ def sweep_command(
     configs = read_grid(file)
     check_data_dir(data_dir, (config.dataset for config in configs))
     tracked = TrackedSweep(folder, [tracker_named(name) for name in track or ()])
-    with show_progress() as view:
+    with SweepBars() as bars:
         outcomes = sweep(
             configs,
             folder,
@@ -73,7 +74,7 @@ def sweep_command(
             jobs=jobs,
             checkpoint_every=checkpoint_every,
             executor=executor_named(executor, address),
-            listener=together(view, tracked),
+            listener=together(bars, tracked),
         )
     return Output(
         {"folder": folder, "runs": {name: as_data(outcome) for name, outcome in outcomes.items()}},
@@ -130,7 +131,7 @@ def tune_command(
     After Ctrl-C or a crash, the same command resumes.
     """
     check_data_dir(data_dir, [dataset])
-    with show_progress() as listener:
+    with SweepBars() as bars:
         done = tune(
             dataset,
             methods or (),
@@ -142,7 +143,7 @@ def tune_command(
             device=device,
             jobs=jobs,
             executor=executor_named(executor, address),
-            listener=listener,
+            listener=bars,
         )
     best = winners(done.rows)
     failed = [row for row in done.rows if row["accuracy"] is None]

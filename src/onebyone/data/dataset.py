@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import warnings
 import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -125,6 +128,11 @@ class Dataset:
     def __hash__(self) -> int:
         return hash((self.name, self.classes, self.augmentation, self.train_x.shape, self.test_x.shape))
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled as arrays, which the processes of a Ray node share; tensors would be copied."""
+        arrays = [tensor.cpu().numpy() for tensor in self._tensors]
+        return from_pickle, (self.name, arrays, self.classes, self.augmentation)
+
     @property
     def _tensors(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return self.train_x, self.train_y, self.test_x, self.test_y
@@ -238,6 +246,13 @@ class Dataset:
             test_y=self.test_y[ask],
             classes=self.classes[:classes],
         )
+
+
+def from_pickle(name: str, arrays: Iterable[Any], classes: tuple[str, ...], augmentation: CropFlip) -> Dataset:
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes to data
+        train_x, train_y, test_x, test_y = (torch.from_numpy(array) for array in arrays)
+    return Dataset(name, train_x, train_y, test_x, test_y, classes, augmentation)
 
 
 def split_by_class(y: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:

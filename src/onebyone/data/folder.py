@@ -85,7 +85,8 @@ def from_folder(
     if not isinstance(size, int) or size < 1:
         raise UsageError(f"size is {size!r}; images need at least 1 pixel per side")
     halves, classes = _layout(root)
-    skipped: dict[Path, str] = {path: "beside the class folders" for half in halves for path in _files(half)}
+    beside = [path for half in halves for path in _visible(half) if not path.is_dir()]
+    skipped = dict.fromkeys(beside, "beside the class folders")
     read = [_read(half, classes, size, skipped, progress) for half in halves]
     if skipped:
         _report(root, skipped, sum(len(y) for _, y in read), strict)
@@ -117,10 +118,6 @@ def _visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def _files(folder: Path) -> list[Path]:
-    return [path for path in _visible(folder) if not path.is_dir()]
-
-
 def _class_names(folder: Path) -> tuple[str, ...]:
     names = tuple(path.name for path in _visible(folder) if path.is_dir())
     if not names:
@@ -138,7 +135,8 @@ def _read(
     for label, name in enumerate(classes):
         for path in _visible(folder / name) if (folder / name).is_dir() else ():  # a class may have no test images
             if path.is_dir():
-                skipped[path] = f"a nested folder with {_count(path)} files"
+                files = sum(not inside.is_dir() for inside in path.rglob("*"))
+                skipped[path] = f"a nested folder with {files} files"
             elif path.suffix.lower() not in known:
                 skipped[path] = why_no_image(path)
             elif path.exists() and not path.is_file():  # opening a pipe would wait for its other end
@@ -160,10 +158,6 @@ def _read(
         if (folder / name).is_dir() and label not in kept:
             raise UsageError(_no_images(folder / name, skipped))
     return torch.from_numpy(x[: len(kept)]).permute(0, 3, 1, 2).contiguous(), torch.tensor(kept)
-
-
-def _count(folder: Path) -> int:
-    return sum(not path.is_dir() for path in folder.rglob("*"))
 
 
 def _no_images(folder: Path, skipped: dict[Path, str]) -> str:

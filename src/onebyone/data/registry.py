@@ -16,13 +16,15 @@ Loader = Callable[..., Dataset]  # takes a path or None, and strict and progress
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisteredDataset:
+    """A data set: the function that reads it, and what is printed about it."""
+
     load: Loader
     summary: str
     about: str
 
 
-DATASETS: Registry[Entry] = Registry("data set", "datasets")
+DATASETS: Registry[RegisteredDataset] = Registry("data set", "datasets")
 
 
 def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
@@ -45,7 +47,7 @@ def register(name: str, *, about: str) -> Callable[[Loader], Loader]:
     """
 
     def add(load: Loader) -> Loader:
-        DATASETS.add(name, Entry(load, summary(load), about), load)
+        DATASETS.add(name, RegisteredDataset(load, summary(load), about), load)
         return load
 
     return add
@@ -91,7 +93,7 @@ def load(
     return read(path, **{option: value for option, value in options.items() if option in taken})
 
 
-def datasets() -> dict[str, Entry]:
+def datasets() -> dict[str, RegisteredDataset]:
     """List all data sets by name.
 
     Returns

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import multiprocessing
 import os
 import pickle
 import queue
 import signal
-import sys
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -33,7 +31,7 @@ from onebyone.executors.executor import (
     stop_signal,
 )
 
-STOP, EXIT = 1, 2  # for all workers: write a checkpoint and stop; or exit at once
+STOP = b"stop"  # a message to a worker, beside items: write a checkpoint and stop
 KILLED = "its process was killed or crashed; if there was not enough memory, use fewer jobs"
 
 
@@ -54,7 +52,8 @@ class LocalExecutor(Executor):
         try:
             yield processes
         except BaseException:  # such as a second Ctrl-C
-            processes.stop.value = EXIT
+            for worker in processes.workers:
+                worker.kill()  # which ends the thread that waits for it
             raise
         finally:
             processes.close()
@@ -93,58 +92,55 @@ class Processes:
 
     def __init__(self, function: Function, size: int, threads: int) -> None:
         self.room = size
-        self.stop = multiprocessing.get_context("spawn").RawValue("b", 0)
-        self.slots = [Slot(packed(function), threads, self.stop) for _ in range(size)]
-        self.idle = queue.SimpleQueue[Slot]()
+        self.workers = [Process(packed(function), threads) for _ in range(size)]
+        self.idle = queue.SimpleQueue[Process]()
         self.threads = ThreadPoolExecutor(size)
-        for slot in self.slots:
-            self.idle.put(slot)
+        for worker in self.workers:
+            self.idle.put(worker)
 
     def submit(self, batches: Sequence[Mapping[str, Any]]) -> list[Future[dict[str, Any]]]:
         return [self.threads.submit(self.do, *items.items()) for items in batches]
 
     def do(self, item: tuple[str, Any]) -> dict[str, Any]:
-        slot = self.idle.get()
+        worker = self.idle.get()
         try:
-            return {item[0]: slot.outcome(*item)}
+            return {item[0]: worker.outcome(*item)}
         finally:
-            self.idle.put(slot)
+            self.idle.put(worker)
 
     def statuses(self, stopped: bool) -> Iterator[tuple[str, Status]]:
-        if stopped:
-            self.stop.value = STOP
-        for slot in self.slots:
-            name, (samples, done, accuracy) = slot.name, slot.status
-            if samples:
-                yield name, Status(int(samples), int(done), None if math.isnan(accuracy) else accuracy)
+        for worker in self.workers:
+            if stopped:
+                worker.stop()
+            if worker.report is not None:
+                yield worker.report
 
     def close(self) -> None:
-        if self.stop.value == EXIT:  # the processes end, and so do the threads that wait for them
-            self.threads.shutdown(cancel_futures=True)
-        for slot in self.slots:
-            slot.close()
         self.threads.shutdown()
+        for worker in self.workers:
+            worker.close()
 
 
-class Slot:
-    """One worker process, and where it writes the status of its item.
+class Process:
+    """A worker process, which is started for the first item, and again after it was killed.
 
-    Item and outcome are sent through a pipe whose other end only the worker holds, so a worker that is killed ends it,
-    also in the middle of a message. The pool of the standard library keeps both ends of its pipes open in this
-    process, and waits forever for the rest of an outcome. Status and stop flag are plain shared memory: a process that
-    is killed leaves no lock behind that others wait for. Function, items and outcomes are sent as bytes, because torch
+    All messages go through a pipe whose other end only the worker holds, so either process notices the end of the
+    other, also in the middle of a message. The pool of the standard library keeps both ends of its pipes open in this
+    process, and waits forever for the rest of an outcome. Function, items and outcomes are sent as bytes, because torch
     would pass every tensor as an open file, of which a process has few.
     """
 
-    def __init__(self, function: bytes, threads: int, stop: Any) -> None:
-        self.context = multiprocessing.get_context("spawn")
-        self.name, self.status = "", self.context.RawArray("d", 3)
-        self.arguments = function, threads, stop, self.status
+    def __init__(self, function: bytes, threads: int) -> None:
+        self.arguments = function, threads
+        self.report: tuple[str, Status] | None = None  # the last one
         self.connection: Connection | None = None
+        self.sending = threading.Lock()
+        self.ended = False  # no more items are wanted
 
     def open(self) -> Connection:
-        self.connection, other = self.context.Pipe()
-        self.process = self.context.Process(target=_serve_items, args=(other, *self.arguments))
+        context = multiprocessing.get_context("spawn")
+        self.connection, other = context.Pipe()
+        self.process = context.Process(target=_serve_items, args=(other, *self.arguments))
         with interrupts_blocked():  # the worker process inherits this
             self.process.start()
         other.close()
@@ -152,15 +148,34 @@ class Slot:
 
     def outcome(self, name: str, item: Any) -> Any:
         """What the process returns; ``Lost`` if it ended before."""
-        self.status[0], self.name = 0, name  # in this order, as another thread reads them
         message = packed((name, item))
         try:
-            connection = self.connection or self.open()
-            connection.send_bytes(message)
-            return pickle.loads(connection.recv_bytes())
+            with self.sending:
+                if self.ended:
+                    return None
+                if self.connection is not None and not self.process.is_alive():
+                    self.close()  # it was killed while it waited
+                connection = self.connection or self.open()
+                connection.send_bytes(message)
+            while isinstance(said := pickle.loads(connection.recv_bytes()), Status):
+                self.report = name, said
+            return said
         except (EOFError, OSError):
             self.close()  # the next item gets another process
             return Lost(KILLED)
+
+    def stop(self) -> None:
+        """Tell the process to write a checkpoint and stop."""
+        with self.sending, suppress(OSError):
+            if self.connection is not None and not self.ended:
+                self.connection.send_bytes(STOP)
+            self.ended = True
+
+    def kill(self) -> None:
+        with self.sending:
+            self.ended = True
+            if self.connection is not None:
+                self.process.kill()
 
     def close(self) -> None:
         if self.connection is not None:
@@ -175,7 +190,7 @@ def interrupts_blocked() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    _start_resource_tracker()  # started with the first process, it would undo the mask
+    resource_tracker.ensure_running()  # started with the first process, it would undo the mask
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -183,39 +198,25 @@ def interrupts_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _start_resource_tracker() -> None:
-    """Start the process that removes semaphores of a killed process, without its warning that it had to."""
-    sys.warnoptions.append("ignore:resource_tracker")
-    try:
-        resource_tracker.ensure_running()
-    finally:
-        sys.warnoptions.pop()
-
-
-def _serve_items(connection: Connection, function: bytes, threads: int, stop: Any, status: Any) -> None:
-    """A worker process. It does items until the other end of the connection is closed.
-
-    ``status`` is shared memory: samples, samples done, accuracy.
-    """
+def _serve_items(connection: Connection, function: bytes, threads: int) -> None:
+    """A worker process. It does items until the other end of the connection is closed."""
     torch.set_num_threads(min(threads, torch.get_num_threads()))  # never more than OMP_NUM_THREADS allows
-    stopped = threading.Event()
+    stopped, items = threading.Event(), queue.SimpleQueue[bytes]()
 
-    def report(name: str, now: Status) -> None:
-        status[:] = now.samples, now.done, math.nan if now.accuracy is None else now.accuracy
+    def listen() -> None:
+        with suppress(EOFError, OSError):
+            while True:
+                if (message := connection.recv_bytes()) == STOP:
+                    stopped.set()
+                else:
+                    items.put(message)
+        os._exit(1)  # the other process has done all, or was killed, and may be started again any moment
 
-    def watch_parent() -> None:
-        parent = multiprocessing.parent_process()
-        while parent is not None and parent.is_alive() and stop.value != EXIT:
-            parent.join(0.1)
-            if stop.value == STOP:
-                stopped.set()
-        os._exit(1)  # the parent was killed, and may be started again any moment
-
-    threading.Thread(target=watch_parent, daemon=True).start()
-    worker = Worker(report, stopped)
-    with suppress(EOFError, OSError):  # there is nothing more to do
+    threading.Thread(target=listen, daemon=True).start()
+    worker = Worker(lambda name, status: connection.send(status), stopped)
+    with suppress(OSError):  # the other process was killed
         done: Any = pickle.loads(function)
         while True:
-            message = connection.recv_bytes()
+            message = items.get()
             outcome = attempt(lambda: done(*pickle.loads(message), worker), stopped)  # noqa: B023
             connection.send_bytes(pickle.dumps(outcome))

@@ -19,7 +19,9 @@ L = TypeVar("L", bound=AnyLearner)
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisteredMethod:
+    """A method: its learner and the options of it."""
+
     learner: type[AnyLearner]
     options: type[Checked]
     section: str  # of the paper
@@ -27,7 +29,7 @@ class Entry:
 
 
 STATISTICS = "onebyone.statistics"  # the room of these methods imports this one
-METHODS: Registry[Entry] = Registry(
+METHODS: Registry[RegisteredMethod] = Registry(
     "method",
     "methods",
     modules={name: f"{STATISTICS}.{name.replace('-', '_')}" for name in ("patch-lda", "lda", "hybrid")},
@@ -55,14 +57,14 @@ def register(name: str, options: type[Checked], *, section: str = "not in the pa
     """
 
     def add(learner: type[L]) -> type[L]:
-        METHODS.add(name, Entry(learner, options, section, summary(learner)), learner)
+        METHODS.add(name, RegisteredMethod(learner, options, section, summary(learner)), learner)
         return learner
 
     return add
 
 
-def method(name: str) -> Entry:
-    """The entry of a method by name, registered by this package or by an installed one.
+def method(name: str) -> RegisteredMethod:
+    """A method by name, registered by this package or by an installed one.
 
     >>> method("ccp").section
     'section 2.2, equation 3'
@@ -70,8 +72,8 @@ def method(name: str) -> Entry:
     return METHODS.get(name)
 
 
-def find(text: str) -> Entry:
-    """The entry of a method by name, or by ``FILE.py:NAME`` or ``MODULE:NAME``.
+def find(text: str) -> RegisteredMethod:
+    """A method by name, or by ``FILE.py:NAME`` or ``MODULE:NAME``.
 
     The file or module registers NAME when it is imported. This runs its code, so the text must come from the user and
     not from another source.
@@ -82,7 +84,7 @@ def find(text: str) -> Entry:
     return METHODS.find(text)
 
 
-def methods() -> dict[str, Entry]:
+def methods() -> dict[str, RegisteredMethod]:
     """All methods by name: those of the paper's tables first, then the others of this package, then installed ones.
 
     Returns

@@ -59,7 +59,7 @@ class Claim:
         dead, busy = claims(self.folder), NotNow(f"another process works in {self.folder}")
         if any(is_alive(path) for path in dead):
             raise busy
-        self.attempt = 1 + (attempt_of(dead[-1]) if dead else 0)
+        self.attempt = 1 + (int(content(dead[-1]).get("attempt", 1)) if dead else 0)
         if self.attempt > ATTEMPTS:
             for path in dead:
                 path.unlink(missing_ok=True)
@@ -133,10 +133,6 @@ def content(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def attempt_of(path: Path) -> int:
-    return int(content(path).get("attempt", 1))
 
 
 def is_alive(path: Path) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from onebyone.evaluation import Result
 from onebyone.executors import Failed, Status
+
+L = TypeVar("L")
 
 
 class Listener:
@@ -124,3 +126,22 @@ class Listener:
 
     def closed(self) -> None:
         """Called when a sweep has ended, with or without an error."""
+
+
+class Together:
+    """Passes every call to several listeners."""
+
+    def __init__(self, listeners: Sequence[Any]) -> None:
+        self.listeners = listeners
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> None:
+            for listener in self.listeners:
+                getattr(listener, name)(*arguments)
+
+        return call
+
+
+def together(*listeners: L) -> L:
+    """Several listeners as one."""
+    return Together(listeners)  # type: ignore[return-value]

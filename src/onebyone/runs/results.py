@@ -303,13 +303,7 @@ def read_results(path: str | Path) -> Results:
     finished = Results.from_runs(finished_runs(path))
     # Of equal runs the last one counts: a run folder has more numbers, most with a prequential accuracy.
     rows = (*recorded, *sorted(finished, key=lambda row: bool(row.config.get("prequential"))))
-    # One run may be in two protocols. The folder of an older version names none, but the row of the same run does.
-    protocols = {record_files.identity(row.config): row.config["protocol"] for row in recorded}
-    found = {}
-    for row in rows:
-        same = record_files.identity(row.config)
-        protocol = row.config["protocol"]
-        found[same, protocols.get(same, protocol) if protocol == "none" else protocol] = row
+    found = {(record_files.identity(row.config), row.config["protocol"]): row for row in rows}
     if not found:
         raise UsageError(
             f"there is no readable {RESULT} below {path}, and no CSV file of results; give a folder of runs"

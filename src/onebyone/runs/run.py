@@ -47,7 +47,7 @@ class Run:
         self.data = data.to(device)
         # On the CPU: many small reads from a GPU would delay other runs on it.
         labels, test_labels = data.train_y.cpu(), data.test_y.cpu()
-        stream = streams.create(
+        stream = streams.stream_named(
             config.full_stream(),
             labels,
             data.num_classes,

@@ -16,10 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from onebyone.data import Dataset, SkippedFilesWarning, load
-from onebyone.data.augmentation import CropFlip
 from onebyone.data.download import Progress
 from onebyone.engine.pack import NotNow, Steps
 from onebyone.errors import Interrupted, UsageError
@@ -107,11 +104,11 @@ def sweep(
             sources=frozenset(find(config.method).learner.__module__ for config in runs.values()),
             strict=strict,
             codes={name: config.code() for name, config in runs.items()},
-            sends_data=chosen.shares_disk is not True,
         )
-        outcomes: dict[str, Result | Failed] = {**do_run.finished(runs, listener)}
-        waiting = {name: config for name, config in runs.items() if name not in outcomes}
-        listener.planned(list(waiting), {**outcomes})  # type: ignore[dict-item]
+        found = do_run.finished(runs, listener)
+        outcomes: dict[str, Result | Failed] = {**found}
+        waiting = {name: config for name, config in runs.items() if name not in found}
+        listener.planned(list(waiting), found)
         try:
             for name, outcome in do_run.map(waiting, chosen, jobs, len(runs), listener) if waiting else ():
                 outcomes[name] = outcome
@@ -135,16 +132,8 @@ class DoRun:
     sources: frozenset[str] = frozenset()  # modules and files that register the methods
     strict: bool = False  # whether files of an image folder that cannot be read are refused
     codes: Mapping[str, str] = field(default_factory=dict)  # by run: the hash of its code that its folder is named by
-    sends_data: bool = False  # whether workers are sent the data, and do not read them themselves
     mark: str | None = None  # a file in ``out`` that nodes find where they see the same folder; None if all do
     data: dict[tuple[str, bool], Dataset] = field(default_factory=dict)  # by name, and whether a part is held out
-
-    def __getstate__(self) -> dict[str, Any]:
-        sent = {key: as_arrays(data) for key, data in self.data.items()} if self.sends_data else {}
-        return vars(self) | {"data": sent}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state | {"data": {key: from_arrays(*sent) for key, sent in state["data"].items()}})
 
     def load(self, dataset: str, held_out: bool, progress: Progress | None = None) -> Dataset:
         """The data as they are to be learnt. They are read once."""
@@ -175,7 +164,8 @@ class DoRun:
             with atomic_write(self.out / self.mark):
                 pass
         gpu = self.device != "cpu"
-        if not gpu and not self.sends_data:
+        in_this_process = gpu and executor.shares_paths
+        if executor.shares_disk is True and not in_this_process:
             self.data.clear()  # the workers read the data themselves
         # Nodes that do not see the folder begin with the files that there are.
         items = {name: (config, read_files(self.out / name) if self.mark else {}) for name, config in runs.items()}
@@ -275,19 +265,6 @@ class StatusListener(Listener):
 
     def evaluated(self, task: int, accuracy: float) -> None:
         self.status.accuracy = accuracy
-
-
-def as_arrays(data: Dataset) -> tuple[Any, ...]:
-    """A data set as arrays, which processes on one node can share; torch's tensors would be copied."""
-    tensors = (data.train_x, data.train_y, data.test_x, data.test_y)
-    return data.name, [tensor.cpu().numpy() for tensor in tensors], data.classes, data.augmentation
-
-
-def from_arrays(name: str, arrays: Iterable[Any], classes: tuple[str, ...], augmentation: CropFlip) -> Dataset:
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # nobody writes to data
-        train_x, train_y, test_x, test_y = (torch.from_numpy(array) for array in arrays)
-    return Dataset(name, train_x, train_y, test_x, test_y, classes, augmentation)
 
 
 def visible(folder: Path) -> list[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -72,8 +72,10 @@ def render(table: Table, format: str = "terminal", width: int | None = None) -> 
 
 def _terminal(table: Table, width: int | None) -> str:
     left = len(table.names)
-    columns = [list(texts) for texts in zip(*table.head, *table.rows, strict=True)]
-    columns = [_aligned(texts, left=number < left) for number, texts in enumerate(columns)]
+    columns = []
+    for number, texts in enumerate(zip(*table.head, *table.rows, strict=True)):
+        widest = max(map(len, texts))
+        columns.append([text.ljust(widest) if number < left else text.rjust(widest) for text in texts])
     blocks = [columns[:left]]
     for column in columns[left:]:
         taken = sum(2 + len(texts[0]) for texts in blocks[-1])
@@ -82,11 +84,6 @@ def _terminal(table: Table, width: int | None) -> str:
         blocks[-1] = [*blocks[-1], column]
     parts = ["\n".join("  ".join(line).rstrip() for line in zip(*block, strict=True)) for block in blocks]
     return (f"{table.title}\n" if table.title else "") + "\n\n".join(parts)
-
-
-def _aligned(texts: Sequence[str], left: bool) -> list[str]:
-    widest = max(map(len, texts))
-    return [text.ljust(widest) if left else text.rjust(widest) for text in texts]
 
 
 def _markdown(table: Table) -> str:
@@ -178,14 +175,22 @@ class Summary:
         each = f"{counts[0]} run{'s' * (counts[0] > 1)} per cell" if len(counts) == 1 else "n runs per cell"
         return f"{self.metric}{unit}, mean ± standard deviation, {each}"
 
+    def cells(self) -> Iterator[tuple[list[Any], list[float | None]]]:
+        """Every cell, row by row: the values of its fields, and the numbers of its runs, of which there may be none."""
+        pivot = self.pivot
+        for row, *cells in pivot.itertuples():
+            for column, numbers in zip(pivot.columns if self.columns else [()], cells, strict=True):
+                keys = [None if key == EMPTY else key for key in (*as_key(row), *as_key(column))]
+                yield keys, numbers if isinstance(numbers, list) else []
+
     def to_data(self) -> dict[str, Any]:
         """For JSON: a list of cells, each with its fields, mean, standard deviation and number of runs."""
         cells = []
-        for key, numbers in self.numbers.items():
-            value = summarize(numbers)
-            known = (None if each == EMPTY else each for each in as_key(key))
-            found = {"mean": value and value.mean, "std": value and value.std, "n": len(numbers)}
-            cells.append(dict(zip((*self.rows, *self.columns), known, strict=True)) | found)
+        for keys, numbers in self.cells():
+            if numbers:
+                value = summarize(numbers)
+                found = {"mean": value and value.mean, "std": value and value.std, "n": len(numbers)}
+                cells.append(dict(zip((*self.rows, *self.columns), keys, strict=True)) | found)
         return {"metric": self.metric, "cells": cells, "averaged_over": list(self.mixed), "edited": list(self.edited)}
 
     def text(self, numbers: Any) -> str:
@@ -207,14 +212,11 @@ class Summary:
 
     def plain(self) -> Table:
         """The same as plain numbers, for other programs: a line per cell."""
-        rows, pivot = [], self.pivot
-        for row, *cells in pivot.itertuples():
-            for column, numbers in zip(pivot.columns if self.columns else [()], cells, strict=True):
-                numbers = numbers if isinstance(numbers, list) else []
-                value = summarize(numbers)
-                found = [str(value.mean), str(value.std)] if value else ["", ""]
-                keys = ["" if key == EMPTY else str(key) for key in (*as_key(row), *as_key(column))]
-                rows.append([*keys, *found, str(len(numbers))])
+        rows = []
+        for keys, numbers in self.cells():
+            value = summarize(numbers)
+            found = [str(value.mean), str(value.std)] if value else ["", ""]
+            rows.append([*("" if key is None else str(key) for key in keys), *found, str(len(numbers))])
         return Table(self.title, [*self.rows, *self.columns, "mean", "std", "n"], {}, rows)
 
     def render(self, format: str = "terminal", width: int | None = None) -> str:

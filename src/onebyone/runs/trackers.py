@@ -11,18 +11,21 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from onebyone.errors import UsageError, unknown
 from onebyone.evaluation import Result
 from onebyone.executors import Failed
 from onebyone.runs.folder import CURVE as CURVE_FILE
 from onebyone.runs.listener import Listener
-from onebyone.runs.tracked import Points, curve_figure, flat, points_in, summary
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 CURVE = "anytime_accuracy"
 PROJECT = "onebyone"
-L = TypeVar("L")
+SUMMARY = ("accuracy", "forgetting", "average_anytime", "prequential")
+Points = Sequence[tuple[int, float]]  # of the anytime curve: samples, and the accuracy after them
 
 
 class Tracker(ABC):
@@ -97,7 +100,7 @@ class MLflow(Tracker):
     def open(self, name: str, config: Mapping[str, Any], sweep: str | None) -> str:
         parent = None if sweep is None else self.parent or self.open_parent(sweep)
         tags = {} if parent is None else {"mlflow.parentRunId": parent}
-        run = self.create(name, tags)
+        run = self.start(name, tags)
         for key, value in flat(config).items():
             self.client.log_param(run, key, value)
         return run
@@ -105,11 +108,11 @@ class MLflow(Tracker):
     def open_parent(self, sweep: str) -> str:
         query = f"tags.`onebyone.sweep` = '{sweep}'"
         found = self.client.search_runs([self.experiment()], query, max_results=1)
-        self.parent = found[0].info.run_id if found else self.create(Path(sweep).name, {"onebyone.sweep": sweep})
+        self.parent = found[0].info.run_id if found else self.start(Path(sweep).name, {"onebyone.sweep": sweep})
         self.client.update_run(self.parent, "RUNNING")
         return self.parent
 
-    def create(self, name: str, tags: Mapping[str, str]) -> str:
+    def start(self, name: str, tags: Mapping[str, str]) -> str:
         run = self.client.create_run(self.experiment(), tags=dict(tags), run_name=name)
         return str(run.info.run_id)
 
@@ -122,7 +125,7 @@ class MLflow(Tracker):
 
     def close(self, run: str, result: Result | None, points: Points) -> None:
         if result is not None:
-            for name, value in summary(result).items():
+            for name, value in final_numbers(result).items():
                 self.client.log_metric(run, name, value)
             for name, text in result.environment.items():
                 self.client.set_tag(run, f"environment.{name}", text)
@@ -164,7 +167,7 @@ class TensorBoard(Tracker):
 
     def close(self, run: Any, result: Result | None, points: Points) -> None:
         if result is not None:
-            for name, value in summary(result).items():
+            for name, value in final_numbers(result).items():
                 run.add_scalar(name, value, result.samples)
             lines = [f"| {key} | {value} |" for key, value in result.environment.items()]
             run.add_text("environment", "\n".join(["| name | value |", "|---|---|", *lines]))
@@ -209,34 +212,46 @@ class WandB(Tracker):
         if result is not None:
             import matplotlib.pyplot  # noqa: F401  # wandb.Image uses it and does not import it
 
-            run.summary.update(summary(result) | {"environment": dict(result.environment)})
+            run.summary.update(final_numbers(result) | {"environment": dict(result.environment)})
             run.log({"curve": self.wandb.Image(curve_figure(result, points))})
         run.finish(exit_code=0 if result is not None else 1)
 
 
-class Careful:
-    """Calls a tracker until it fails once. The failure is reported, and the tracker is left out from then on."""
+class Tracking(Listener):
+    """Passes one run at a time to some trackers. One that fails is reported, and left out from then on."""
 
-    def __init__(self, tracker: Tracker) -> None:
-        self.tracker: Tracker | None = tracker
+    def __init__(self, trackers: Sequence[Tracker]) -> None:
+        self.trackers = list(trackers)
+        self.runs: dict[Tracker, Any] = {}
 
-    def call(self, method: str, *arguments: Any) -> Any:
-        if self.tracker is None:
-            return None
-        try:
-            return getattr(self.tracker, method)(*arguments)
-        except Exception as error:
-            name, self.tracker = type(self.tracker).__name__, None
-            reason = str(error).strip().split("\n")[0] or type(error).__name__
-            text = f"tracking with {name} failed ({reason}) and is left out from here; the run goes on"
+    def tell(self, call: Callable[[Tracker], None]) -> None:
+        for tracker in list(self.trackers):
             try:
-                warnings.warn(text, stacklevel=2)
-            except Warning:  # warnings are errors here
-                print(f"onebyone: {text}", file=sys.stderr)
-            return None
+                call(tracker)
+            except Exception as error:
+                self.trackers.remove(tracker)
+                reason = str(error).strip().split("\n")[0] or type(error).__name__
+                name = type(tracker).__name__
+                text = f"tracking with {name} failed ({reason}) and is left out from here; the run goes on"
+                try:
+                    warnings.warn(text, stacklevel=2)
+                except Warning:  # warnings are errors here
+                    print(f"onebyone: {text}", file=sys.stderr)
+
+    def open(self, name: str, config: Mapping[str, Any], sweep: str | None) -> None:
+        def call(tracker: Tracker) -> None:
+            self.runs[tracker] = tracker.open(name, config, sweep)
+
+        self.tell(call)
+
+    def point(self, samples: int, accuracy: float) -> None:
+        self.tell(lambda tracker: tracker.point(self.runs[tracker], samples, accuracy))
+
+    def close(self, result: Result | None, points: Points) -> None:
+        self.tell(lambda tracker: tracker.close(self.runs[tracker], result, points))
 
 
-class TrackedRun(Listener):
+class TrackedRun(Tracking):
     """Listener that records a run in trackers: ``run(config, listener=TrackedRun("er", [MLflow()]))``.
 
     Parameters
@@ -248,34 +263,31 @@ class TrackedRun(Listener):
     """
 
     def __init__(self, name: str, trackers: Sequence[Tracker]) -> None:
-        self.name, self.trackers = name, [Careful(tracker) for tracker in trackers]
+        super().__init__(trackers)
+        self.name = name
         self.ends: Sequence[int] = ()
-        self.logged: set[int] = set()
-        self.opened: list[tuple[Careful, Any]] = []
+        self.evaluations = 0  # since the run was started or resumed
 
     def configured(self, config: Mapping[str, Any], ends: Sequence[int]) -> None:
         self.ends = ends
-        self.opened = [(each, each.call("open", self.name, config, None)) for each in self.trackers]
+        self.open(self.name, config, None)
 
     def evaluated(self, task: int, accuracy: float) -> None:
-        self.logged.add(task)
-        for each, run in self.opened:
-            each.call("point", run, self.ends[task], accuracy)
+        self.evaluations += 1
+        self.point(self.ends[task], accuracy)
 
     def finished(self, result: Result) -> None:
         points = list(zip(self.ends, result.anytime, strict=True))
-        for each, run in self.opened:
-            for task, point in enumerate(points):
-                if task not in self.logged:  # from before the run was resumed
-                    each.call("point", run, *point)
-            each.call("close", run, result, points)
+        for point in points[: len(points) - self.evaluations]:  # from before the run was resumed
+            self.point(*point)
+        self.close(result, points)
 
     def failed(self) -> None:
-        for each, run in self.opened:
-            each.call("close", run, None, [])
+        if self.runs:
+            self.close(None, [])
 
 
-class TrackedSweep(Listener):
+class TrackedSweep(Tracking):
     """Listener that records the runs of a sweep in trackers, each when it has ended.
 
     The trackers are called in the process of the sweep, with any executor.
@@ -289,49 +301,66 @@ class TrackedSweep(Listener):
     """
 
     def __init__(self, folder: str | Path, trackers: Sequence[Tracker]) -> None:
-        self.folder, self.trackers = str(Path(folder).absolute()), [Careful(tracker) for tracker in trackers]
+        super().__init__(trackers)
+        self.folder = Path(folder).absolute()
 
     def ended(self, name: str, outcome: Result | Failed) -> None:
         result = outcome if isinstance(outcome, Result) else None
-        points = points_in(Path(self.folder) / name / CURVE_FILE) if result is not None else []
-        for each in self.trackers:
-            run = each.call("open", name, {"error": str(outcome)} if result is None else result.config, self.folder)
-            for point in points:
-                each.call("point", run, *point)
-            each.call("close", run, result, points)
+        points = points_in(self.folder / name / CURVE_FILE) if result is not None else []
+        self.open(name, {"error": str(outcome)} if result is None else result.config, str(self.folder))
+        for point in points:
+            self.point(*point)
+        self.close(result, points)
 
     def closed(self) -> None:
-        for each in self.trackers:
-            each.call("close_sweep")
-
-
-class _Together:
-    def __init__(self, listeners: Sequence[Any]) -> None:
-        self._listeners = listeners
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any) -> None:
-            for listener in self._listeners:
-                getattr(listener, name)(*arguments)
-
-        return call
-
-
-def together(*listeners: L) -> L:
-    """Several listeners as one."""
-    return _Together(listeners)  # type: ignore[return-value]
+        self.tell(lambda tracker: tracker.close_sweep())
 
 
 def tracker_named(text: str) -> Tracker:
     """The tracker for ``--track``: ``mlflow``, ``tensorboard:FOLDER`` or ``wandb``."""
     name, _, rest = text.partition(":")
-    made: dict[str, Callable[[], Tracker]] = {
-        "mlflow": lambda: MLflow(rest or None),
-        "tensorboard": lambda: TensorBoard(rest),
-        "wandb": lambda: WandB(rest or None),
-    }
-    if name not in made:
-        raise unknown("tracker", name, list(made))
-    if name == "tensorboard" and not rest:
+    if name == "mlflow":
+        return MLflow(rest or None)
+    if name == "wandb":
+        return WandB(rest or None)
+    if name != "tensorboard":
+        raise unknown("tracker", name, ["mlflow", "tensorboard", "wandb"])
+    if not rest:
         raise UsageError("tensorboard needs a folder; write for example --track tensorboard:logs")
-    return made[name]()
+    return TensorBoard(rest)
+
+
+def final_numbers(result: Result) -> dict[str, float]:
+    """The final numbers of a run that it has."""
+    numbers = {name: getattr(result, name) for name in SUMMARY}
+    numbers |= {f"seconds_{name}": value for name, value in result.seconds.items()}
+    return {name: float(value) for name, value in numbers.items() if value is not None}
+
+
+def points_in(path: Path) -> list[tuple[int, float]]:
+    """The anytime curve in the file ``curve.csv`` of a run: samples, and the accuracy after them."""
+    rows = [line.split(",") for line in path.read_text().splitlines()[1:]]
+    return [(int(samples), float(accuracy)) for _, samples, accuracy in rows]
+
+
+def flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration without nesting.
+
+    >>> flat({"method": "er", "options": {"momentum": 0.9}})
+    {'method': 'er', 'options.momentum': 0.9}
+    """
+    found: dict[str, Any] = {}
+    for key, value in config.items():
+        found |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
+    return found
+
+
+def curve_figure(result: Result, points: Points) -> Figure:
+    """The anytime curve as a figure of Matplotlib."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 3), layout="constrained")
+    axes = figure.add_subplot()
+    axes.plot(*zip(*points, strict=True), marker="o")
+    axes.set(xlabel="samples", ylabel="accuracy", ylim=(0, 1), title=str(result.config["method"]))
+    return figure

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -35,6 +34,7 @@ COLUMNS = (
     "accuracy",
     "forgetting",
 )
+NAMES = ("dataset", "method")
 
 
 @dataclass(frozen=True)
@@ -76,8 +76,7 @@ def tune(
         now = {(row["method"], row["classes_per_task"]) for row in rows}
         rows += [row for row in read_record(path) if (row["method"], row["classes_per_task"]) not in now]
     rows = in_order(rows)
-    with atomic_write(path) as file:
-        file.write_text(to_csv(rows))
+    write_record(path, rows)
     every = [row for other in sorted(record.glob("*.csv")) for row in read_record(other)]
     with atomic_write(record / "winners.json") as file:
         file.write_text(write_winners(winners(every)))
@@ -185,28 +184,23 @@ def winners(rows: Iterable[Mapping[str, Any]]) -> list[Winner]:
     return found
 
 
-def to_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The record as CSV; numbers, options and missing values as JSON."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow(row[name] if name in ("dataset", "method") else json.dumps(row[name]) for name in COLUMNS)
-    return text.getvalue()
-
-
-def from_csv(text: str) -> list[dict[str, Any]]:
-    """The rows of a text that :func:`to_csv` wrote."""
-    return [
-        {name: row[name] if name in ("dataset", "method") else json.loads(row[name]) for name in COLUMNS}
-        for row in csv.DictReader(io.StringIO(text))
-    ]
+def write_record(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Write rows as CSV; numbers, options and missing values as JSON."""
+    with atomic_write(path) as temporary, temporary.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for row in rows:
+            writer.writerow(row[name] if name in NAMES else json.dumps(row[name]) for name in COLUMNS)
 
 
 def read_record(path: Path) -> list[dict[str, Any]]:
     """The rows of a file that ``onebyone tune`` wrote. Raises ``UsageError`` for any other file."""
     try:
-        return from_csv(path.read_text())
+        with path.open(newline="") as file:
+            return [
+                {name: row[name] if name in NAMES else json.loads(row[name]) for name in COLUMNS}
+                for row in csv.DictReader(file)
+            ]
     except (ValueError, KeyError, TypeError):
         raise UsageError(
             f"{path} is not a record of tuning, or is damaged; choose another folder for the record"

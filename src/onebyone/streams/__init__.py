@@ -1,7 +1,7 @@
 """Streams: the order in which samples arrive."""
 
 from onebyone.streams.plan import Order, StreamOptions
-from onebyone.streams.registry import create, in_full, register, streams
+from onebyone.streams.registry import in_full, register, stream_named, streams
 from onebyone.streams.schedules import Common, blurry, class_incremental, gaussian, iid, returning
 from onebyone.streams.stream import Stream, Task
 
@@ -13,11 +13,11 @@ __all__ = [
     "Task",
     "blurry",
     "class_incremental",
-    "create",
     "gaussian",
     "iid",
     "in_full",
     "register",
     "returning",
+    "stream_named",
     "streams",
 ]

@@ -17,13 +17,15 @@ F = TypeVar("F", bound=Callable[..., Stream])
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisteredStream:
+    """A stream: the function that makes it, and its options."""
+
     make: Callable[..., Stream]
     options: type[Checked]
     summary: str
 
 
-STREAMS: Registry[Entry] = Registry("stream", "streams")
+STREAMS: Registry[RegisteredStream] = Registry("stream", "streams")
 
 
 def register(name: str, options: type[Checked]) -> Callable[[F], F]:
@@ -33,13 +35,13 @@ def register(name: str, options: type[Checked]) -> Callable[[F], F]:
     """
 
     def add(make: F) -> F:
-        STREAMS.add(name, Entry(make, options, summary(make)), make)
+        STREAMS.add(name, RegisteredStream(make, options, summary(make)), make)
         return make
 
     return add
 
 
-def streams() -> dict[str, Entry]:
+def streams() -> dict[str, RegisteredStream]:
     """Every stream by name.
 
     >>> list(streams())
@@ -58,11 +60,11 @@ def in_full(text: str) -> str:
     return f"{name}:" + ",".join(f"{option}={value}" for option, value in options.items())
 
 
-def create(text: str, y: Tensor, num_classes: int, classes_per_task: int = 1, **common: Any) -> Stream:
+def stream_named(text: str, y: Tensor, num_classes: int, classes_per_task: int = 1, **common: Any) -> Stream:
     """The stream that a text names, over these labels; ``common`` is what all streams take: order, batch_size, seed.
 
     >>> import torch
-    >>> len(create("returning:periods=4", torch.arange(40) % 2, num_classes=2).tasks)
+    >>> len(stream_named("returning:periods=4", torch.arange(40) % 2, num_classes=2).tasks)
     8
     """
     _, make, options = _read(text)

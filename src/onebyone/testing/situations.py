@@ -15,7 +15,7 @@ from torch import Tensor
 from onebyone import streams
 from onebyone.data import CropFlip, Dataset, Spec, load
 from onebyone.methods import BudgetOptions, ReplayOptions, create, method
-from onebyone.methods.registry import AnyLearner, Entry
+from onebyone.methods.registry import AnyLearner, RegisteredMethod
 from onebyone.options import Checked
 
 Batch = tuple[Tensor, Tensor]
@@ -30,7 +30,7 @@ class Method:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def entry(self) -> Entry:
+    def entry(self) -> RegisteredMethod:
         return method(self.name)
 
     def has(self, options: Iterable[str]) -> bool:
