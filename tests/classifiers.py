@@ -56,6 +56,16 @@ def learner_of(clf: OnlineClassifier) -> AnyLearner:
     return clf._state.learner
 
 
+def with_kept_of(clf: OnlineClassifier, other: OnlineClassifier) -> None:
+    """Choose settings by the kept samples of another one, which may be fewer: dropped ones do not come back."""
+    one, two = learner_of(clf), learner_of(other)
+    assert len(two.kept) <= len(one.kept)
+    slots = {other._state.slots[label]: clf._state.slots[label] for label in clf.classes_}
+    one.kept.load_state_dict(two.kept.state_dict())
+    one.kept.labels.copy_(torch.tensor([slots.get(slot, 0) for slot in two.kept.labels.tolist()]))
+    one.refresh()
+
+
 def bits(clf: OnlineClassifier) -> dict[str, Any]:
     """The learner's complete state, as types, shapes and bytes."""
     state = learner_of(clf).state_dict()

@@ -16,7 +16,7 @@ import torch
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from classifiers import decisions, learner_of, units_of
+from classifiers import decisions, learner_of, units_of, with_kept_of
 from onebyone import OnlineClassifier
 
 KINDS = ("integers", "few rows", "constant columns", "one-hot", "normal", "offset", "units", "binary", "repeated")
@@ -100,16 +100,6 @@ def merged_and_forgotten(x: Any, y: Any, memory: str, rng: np.random.Generator) 
     rest = taught(order[cut:])
     with_kept_of(rest, merged)
     assert_same(merged, rest, x, calibrated=False)
-
-
-def with_kept_of(clf: OnlineClassifier, other: OnlineClassifier) -> None:
-    """Choose settings by the kept samples of another one, which may be fewer: dropped ones do not come back."""
-    one, two = learner_of(clf), learner_of(other)
-    assert len(two.kept) <= len(one.kept)
-    slots = {other._state.slots[label]: clf._state.slots[label] for label in clf.classes_}
-    one.kept.load_state_dict(two.kept.state_dict())
-    one.kept.labels.copy_(torch.tensor([slots.get(slot, 0) for slot in two.kept.labels.tolist()]))
-    one.refresh()
 
 
 def asking_copying_and_saving(kind: str, seed: int) -> None:

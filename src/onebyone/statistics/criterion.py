@@ -21,6 +21,8 @@ from torch import Tensor
 from onebyone.methods.temperature import fitted_temperature
 
 RIDGES = 10.0 ** torch.arange(-4, 4, dtype=torch.float64, device="cpu")  # relative to the mean square of a feature
+# Before any answer is known: a ridge of a tenth of the features per sample, give or take so many powers of ten.
+EXPECTED, UNSURE = 0.1, 1.0
 SHRINKAGES = (0.0, 0.5, 4.0, 32.0)  # samples that the mean of all classes counts, beside those of a class
 SHARPNESS = 2 ** torch.arange(-2, 6.5, 0.5, dtype=torch.float64, device="cpu")  # of the softmax, relative to the scores' deviation
 RIVALS = 50  # classes that a kept sample is compared with: the nearest ones
@@ -62,11 +64,23 @@ class Omission:
     a C-th of that. All products with the inverse of the changed matrix follow from those with B.
     """
 
-    def __init__(self, xx: Tensor, xm: Tensor, ym: Tensor, mm: Tensor, weights: Tensor, own: Tensor, classes: int) -> None:
+    def __init__(
+        self,
+        xx: Tensor,
+        xm: Tensor,
+        ym: Tensor,
+        mm: Tensor,
+        weights: Tensor,
+        own: Tensor,
+        classes: int,
+        noise: float,
+    ) -> None:
         """``xx`` [k], ``xm`` [k, m] of x and class means, ``ym`` [k, m] of m_y and class means, ``mm`` [k or 1, m].
 
-        ``weights`` [k or 1, m] are those of the classes, and ``own`` [k] the column of the class of each sample.
+        ``weights`` [k or 1, m] are those of the classes, and ``own`` [k] the column of the class of each sample. The
+        mean of one sample, as far as it is noise, has the product ``noise`` with itself.
         """
+        self.noise = noise
         column = own[:, None]
         self.weights, self.own = weights.expand_as(xm), column
         self.xm, self.rm, self.mm = xm, xm - ym, mm.expand_as(xm)
@@ -92,13 +106,16 @@ class Omission:
         """
         own = self.own
         keeps = kept(self.weights)
-        keeps = keeps.scatter(1, own, kept(self.weights.gather(1, own) - 1))
+        rest = self.weights.gather(1, own) - 1
+        keeps = keeps.scatter(1, own, kept(rest))
         # A mean in use is ``keeps`` m + ``moved`` r, relative to g without the sample. So is x, with ``common`` r.
         moved = keeps * self.common
         moved = moved.scatter_add(1, own, -keeps.gather(1, own) * self.step)
         on_r = keeps * self.rm + moved * self.rr
         products = keeps * self.xm + moved * self.xr + self.common * on_r
-        squares = keeps.square() * self.mm + 2 * keeps * moved * self.rm + moved.square() * self.rr
+        # The mean of few samples is mostly noise, which makes it look far from everything.
+        squares = keeps.square() * (self.mm - self.noise / self.weights.scatter(1, own, rest))
+        squares = squares + 2 * keeps * moved * self.rm + moved.square() * self.rr
         xr = self.xr + self.common * self.rr
         return products + self.gain * xr * on_r, squares + self.gain * on_r.square()
 
@@ -159,19 +176,26 @@ class Spectrum:
         factors = 1 / (self.values + self.total * self.unit * ridges[:, None])  # [R, d]
         x, means, y, near, classes = self.x, self.means, self.y, self.near, len(self.weights)
         xx, mm = factors @ x.square().T, factors @ means.square().T
+        freedom = self.total - classes
+        noises = (factors @ self.values / freedom).tolist() if freedom > 0 else [0.0] * len(ridges)
         if near is None:
-            for f, each, squares in zip(factors, xx, mm, strict=True):
+            for f, each, squares, noise in zip(factors, xx, mm, noises, strict=True):
                 products = (torch.cat([x, means[y]]) * f) @ means.T
-                yield Omission(each, *products.split(len(x)), squares[None], self.weights[None], y, classes)
+                yield Omission(each, *products.split(len(x)), squares[None], self.weights[None], y, classes, noise)
             return
         rows = torch.arange(len(x)).split(ROWS)
         xm, ym = (
             torch.cat([(of[part, None] * means[near[part]]) @ factors.T for part in rows]) for of in (x, means[y])
         )
         for i, each in enumerate(xx):  # the class of a sample is the first of its rivals
-            yield Omission(
-                each, xm[:, :, i], ym[:, :, i], mm[i][near], self.weights[near], torch.zeros_like(y), classes
-            )
+            weights, own = self.weights[near], torch.zeros_like(y)
+            yield Omission(each, xm[:, :, i], ym[:, :, i], mm[i][near], weights, own, classes, noises[i])
+
+    @property
+    def expectation(self) -> Tensor:
+        """[R] the logarithm of the weight of each ridge before any answer is known."""
+        powers = (self.ridges * self.total / (EXPECTED * self.features)).log10()
+        return -(powers / UNSURE).square() / 2
 
     @property
     def own(self) -> Tensor:
@@ -219,7 +243,8 @@ def choose(
         return [without_samples(summaries[0]), *(NOTHING for _ in summaries[1:])]
     sets = [Spectrum(summary, x[known], y, shrinkage) for summary, x in zip(summaries, samples, strict=True)]
     losses, sizes = zip(*(candidate_losses(each) for each in sets), strict=True)
-    candidates = (-len(y) / 2 * torch.stack(losses)).flatten().softmax(0).view(len(sets), *losses[0].shape)
+    before = torch.stack([each.expectation[:, None, None] for each in sets])
+    candidates = (before - len(y) / 2 * torch.stack(losses)).flatten().softmax(0).view(len(sets), *losses[0].shape)
     settings, scores = [], torch.zeros(())
     for each, found, size in zip(sets, candidates, sizes, strict=True):
         counts = found.sum(2)  # [ridges, shrinkages]

@@ -17,14 +17,12 @@ from onebyone.statistics.criterion import Omission, Setting, Summary, mixture, s
 from onebyone.statistics.inverse import Inverse
 from onebyone.statistics.typicality import Distances
 
-FAVOUR = 0.5  # of a temperature, for the score of a class that has hardly any samples; measured on held-out images
-
 
 class Measured(NamedTuple):
     """Scores of samples, and the products with the inverse from which their distances follow."""
 
     scores: Tensor  # [n, C]
-    plain: Tensor  # [n, C] not raised for rare classes, and in units of the covariance
+    plain: Tensor  # [n, C] in units of the covariance
     itself: Tensor  # [n] squared Mahalanobis length
     centre: Tensor  # [n] squared Mahalanobis distance from the mean of all samples
 
@@ -46,9 +44,6 @@ class Discriminant:
     """Scores of samples, and how far they are from class means, for one set of features and one setting.
 
     ``scale`` [d] are the factors that make features comparable.
-
-    A class with less weight than the average class has its score raised by up to half a temperature, so that a new
-    class of five samples is found, at the cost of about a point of the accuracy on the others.
     """
 
     def __init__(self, summary: Summary, scale: Tensor, setting: Setting) -> None:
@@ -84,9 +79,12 @@ class Discriminant:
         kept_squares = mixture(lambda shrinkage: shrunk(weights, shrinkage).square(), self.setting.shrinkages)
         factor = self.setting.gain * total
         self.kept = kept
-        self.favour = FAVOUR * (1 - (weights * len(weights) / total).clamp(max=1))
         self.linear = (factor * kept[:, None] * self.apart_solved).T.contiguous()  # [d, C]
-        self.offsets = self.favour - factor * kept_squares * self.squares / 2 - self.middle @ self.linear
+        freedom = total - len(weights)
+        self.noise = (self.count - self.setting.ridge * self.inverse.trace()) / freedom if freedom > 1e-9 else 0.0
+        squares = self.squares - self.noise / weights.clamp(min=1e-300)
+        self.plain = kept.square() * squares / 2
+        self.offsets = -factor * kept_squares * squares / 2 - self.middle @ self.linear
         self.centre = weights @ self.apart / total  # of all samples, from the mean of the class means
         self.centre_solved = weights @ self.apart_solved / total
 
@@ -124,7 +122,7 @@ class Discriminant:
         on_means = x @ self.apart_solved.T
         itself = (self.inverse.times(x) * x).sum(1)
         centre = itself + (self.centre - 2 * x) @ self.centre_solved
-        plain = self.kept * on_means - self.kept.square() * self.squares / 2
+        plain = self.kept * on_means - self.plain
         return Measured(self.scores(features), *(self.total * each for each in (plain, itself, centre)))
 
     def leave_out(self, features: Tensor, y: Tensor) -> Measured:
@@ -135,11 +133,10 @@ class Discriminant:
         x = self.scaled(features) - self.middle
         on_means, itself = x @ self.apart_solved.T, (self.inverse.times(x) * x).sum(1)
         between = self.apart[y] @ self.apart_solved.T
-        omission = Omission(
-            itself, on_means, between, self.squares[None], self.weights[None], y, len(self.weights)
-        )
+        weights, classes = self.weights[None], len(self.weights)
+        omission = Omission(itself, on_means, between, self.squares[None], weights, y, classes, self.noise)
         factor = self.setting.gain * self.total
-        scores = factor * mixture(omission.scores, self.setting.shrinkages) + self.favour
+        scores = factor * mixture(omission.scores, self.setting.shrinkages)
         products, squares = omission.products(self.kept_of)
         itself, centre = omission.lengths(self.weights, self.centre @ self.centre_solved)
         return Measured(scores, *(self.total * each for each in (products - squares / 2, itself, centre)))

@@ -105,6 +105,7 @@ class Directions(nn.Module):
     def leave_out(self) -> None:
         """Never project values: all projections are zero."""
         self.factor.zero_()
+        self.location.zero_()
         self.settled.fill_(True)
 
     def same_units(self, other: Self) -> bool:

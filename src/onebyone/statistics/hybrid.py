@@ -173,9 +173,6 @@ class Hybrid(Learner[HybridOptions]):
     def temperature(self) -> float:
         return self.statistics.temperature()
 
-    def probabilities(self, scores: Tensor) -> Tensor:
-        return self.statistics.probabilities(scores)
-
     def typical_values(self) -> Tensor | None:
         return self.statistics.typical_values()
 

@@ -31,6 +31,7 @@ from onebyone.tensors import nbytes
 MEGABYTE = 1_000_000
 KEPT_SHARE = 0.03  # of the budget, for the samples that choose settings and calibrate answers
 KEPT_VECTORS = 0.1  # the same for vectors, which are smaller
+LARGEST_KEPT = 0.25  # the same for vectors, where a small budget holds few
 MOST_KEPT = 256
 MOST_DIRECTIONS = 500  # with two features each; more would gain a point at most, and take four times as long
 FIRST = 50  # samples from which the units of values are taken before they are projected
@@ -90,7 +91,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
         self.extractor, self.moments, self.kept = extractor.to(device), moments.to(device), kept.to(device)
         self.chosen = chosen.to(device)
         self._solution: Solution | None = None
-        self.waiting = 0  # samples that were learnt before units were set; it is known without reading a tensor
+        # Samples that wait until the units of values are set, known without reading a tensor; None if none has to.
+        self.waiting: int | None = 0 if isinstance(extractor, Directions) and extractor.needs_units else None
         self.register_load_state_dict_post_hook(PatchLDA.count_waiting)  # type: ignore[no-untyped-call]
 
     def build(self) -> None:
@@ -116,9 +118,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
         def kept(width: int, dtype: torch.dtype) -> KeptSample:
             width, dtype = (math.prod(shape), self.spec.dtype) if self.keeps_samples else (width, dtype)
-            share = KEPT_SHARE if self.reads_patches else KEPT_VECTORS
-            count = int(share * options.budget / (width * dtype.itemsize + 20))
-            return KeptSample(min(MOST_KEPT, count), width, dtype)
+            row, budget = width * dtype.itemsize + 20, options.budget
+            # Vectors are few bytes, and their units need the first ones.
+            share = KEPT_SHARE if self.reads_patches else max(KEPT_VECTORS, min(FIRST * row / budget, LARGEST_KEPT))
+            return KeptSample(min(MOST_KEPT, round(share * budget) // row), width, dtype)
 
         if self.reads_patches:
             # By the budget, not by the number of filters, which falls when room for classes grows.
@@ -188,18 +191,18 @@ class PatchLDA(Learner[PatchLDAOptions]):
         followed = weight is None and self.can_follow(len(y))
         self.count(y)
         self._solution = self._solution if followed else None
-        missing = FIRST - self.waiting if self.needs_units else 0
-        if 0 < missing <= len(y):
-            self.learn(x[:missing], y[:missing], None if weight is None else weight[:missing])
-            self.set_units()
-            x, y, weight = x[missing:], y[missing:], None if weight is None else weight[missing:]
-        elif missing:
-            self.waiting += len(y)
-        if len(y):
-            self.learn(x, y, weight)
+        if self.waiting is not None:
+            missing, self.waiting = max(FIRST - self.waiting, 0), self.waiting + len(y)
+            if self.waiting >= FIRST:
+                self.learn(x[:missing], y[:missing], None if weight is None else weight[:missing])
+                self.set_units()
+                x, y, weight = x[missing:], y[missing:], None if weight is None else weight[missing:]
+        self.learn(x, y, weight)
         return torch.zeros((), device=self.device)
 
     def learn(self, x: Tensor, y: Tensor, weight: Tensor | None) -> None:
+        if not len(y):
+            return
         size = self.chunk
         weights = [None] * len(x.split(size)) if weight is None else weight.split(size)
         for part, labels, amount in zip(x.split(size), y.split(size), weights, strict=True):
@@ -214,11 +217,6 @@ class PatchLDA(Learner[PatchLDAOptions]):
     # Projections of vectors need units of the values. Until ``FIRST`` samples have come, all of them are kept, and
     # answers are computed from the values alone.
 
-    @property
-    def needs_units(self) -> bool:
-        """Whether values will be projected once their units are known."""
-        return isinstance(self.extractor, Directions) and self.extractor.needs_units and self.waiting < FIRST
-
     def set_units(self) -> None:
         """Set the units by the samples so far, all of which are kept, and compute the sums of these again."""
         assert isinstance(self.extractor, Directions)
@@ -227,7 +225,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     def sum_again(self) -> None:
         """Compute the sums of samples that are all kept, in units that were set."""
-        self.waiting = FIRST
+        self.waiting = None
         self.drop_solution()
         self.chosen.drop()
         self.moments.clear()
@@ -236,7 +234,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def count_waiting(self, keys: object = None) -> None:
         """After a state was loaded: read how many samples wait for units."""
         if isinstance(self.extractor, Directions) and self.extractor.needs_units and self.device.type != "meta":
-            self.waiting = FIRST if self.extractor.settled else int(self.counts.sum())
+            self.waiting = None if self.extractor.settled else int(self.counts.sum())
 
     def repeat(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """Do nothing: the samples are in the statistics already."""
@@ -394,9 +392,6 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
         return scores
 
-    def probabilities(self, scores: Tensor) -> Tensor:
-        return probabilities(scores)
-
     def left_out(self) -> LeftOut | None:
         if not self.moments.weights.any():
             return None
@@ -446,7 +441,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         scale = self.scale(factors)
         counts = self.values, summary.means.shape[1]
         sets = [slice(count) for count in sorted(set(counts))]
-        if isinstance(self.extractor, Directions) and self.needs_units:
+        if self.waiting is not None:
             sets = sets[:1]  # projections are zero yet
         if serve:
             settings = self.chosen.settings()
