@@ -5,7 +5,7 @@
 
 Some classes of each source are known to a classifier on features of `lite0`, and others are unknown. All images of
 CIFAR are training images. For every draw, typicality is computed without scales of classes (`UNEVEN` infinite), and
-with them for several values of `PRIOR` (see src/onebyone/methods/typicality.py). Prints the mean over draws of: the
+with them for several values of `PRIOR` (see src/onebyone/statistics/typicality.py). Prints the mean over draws of: the
 area under the ROC curve (auroc), the share of known samples that are called unknown (turned_away), the same for the
 class where it is largest (worst_class), and the share of unknown samples that are found (found).
 """

@@ -19,6 +19,7 @@ from onebyone import OnlineClassifier, Spec, create
 from onebyone.engine import measure_cost
 from onebyone.paper.printed import printed
 from onebyone.paper.records import CellKey
+from onebyone.statistics.criterion import SHRINKAGES
 from page_numbers import (
     ROOT,
     Cells,
@@ -196,7 +197,6 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Column("encoded/cifar10-rare.csv", "recall", by=("case",), whole=True),
         Column("encoded/cifar10-rare.csv", "recall", whole=True),
         *(MANY, SMALL, Computed(behind_class_means)),
-        Code("onebyone.statistics.lda:ENCODED_GAIN", 100, -1),
         Stated("45,000", "training images of nine classes of CIFAR-10"),
     ),
     "docs/methods/patch-lda.md": (
@@ -214,8 +214,9 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Computed(lambda: work(100, "patch-lda")),
         *(Computed(removed_parts), Computed(last_row), Computed(megabytes), *MOST),
         Code("onebyone.statistics.patch_lda:KEPT_SHARE", 100),
-        Code("onebyone.methods.temperature:PATCH_FEATURES.ratio"),
-        Code("onebyone.methods.temperature:SMALL_SAMPLE"),
+        Code("onebyone.statistics.patch_lda:KEPT_VECTORS", 100),
+        Code("onebyone.statistics.criterion:LEAST", 100),
+        Computed(lambda: SHRINKAGES),
         Stated("10,000 5,000 1,000", "test images, and numbers of training images"),
     ),
     "docs/methods/replay.md": (
