@@ -59,7 +59,6 @@ MANY = Column("few/many.csv", by=("dataset", "memory_per_class"), scale=100)
 HYBRID = ("dataset", "classes_per_task", "M", "share")
 TUNED = ("classes_per_task", "memory_per_class", "options")
 SEARCHED = ("classes_per_task", "memory_per_class", "seed", "options")
-HELD_OUT = ("dataset", "M", "classes_per_task", "seed", "options")
 MOST = tuple(Code(f"onebyone.methods.choice:MAX_{kind}_BYTES", 1e-6) for kind in ("IMAGE", "VECTOR", "ENCODED"))
 IMAGE_BYTES = 32 * 32 * 3
 MISSED = [(1, 100), (2, 5), (2, 20), (2, 50), (2, 100)]  # classes per task and M
@@ -103,13 +102,6 @@ def thirty() -> Iterator[float]:
         spec = Spec(shape=(3, 32, 32), num_classes=classes)
         own, other = create("replay", spec, replay_size=30), create("er-aml", spec)
         yield 100 * (measure_cost(own).flops / measure_cost(other).flops - 1)
-
-
-def last_row() -> list[float]:
-    """The range over seeds without a covariance."""
-    found = Column("statistics/ablation.csv", by=("removed", "seed")).groups()
-    values = [value for (removed, _), value in found.items() if removed.startswith("covariance")]
-    return [max(values) - min(values)]
 
 
 def behind_class_means() -> list[float]:
@@ -201,18 +193,15 @@ SOURCES: dict[str, tuple[Source, ...]] = {
     ),
     "docs/methods/patch-lda.md": (
         Column("statistics/held-out.csv", by=("dataset", "M", "seed", "options")),
-        Column("statistics/held-out.csv", "forgetting", by=HELD_OUT, whole=True),
         Column("statistics/ablation.csv", by=("removed",)),
-        Column("statistics/ablation.csv", "bytes", ("removed",), "M=20", 1e-3, whole=True),
         *(Column("few/cifar10-few.csv", value, ("case",)) for value in ("accuracy", "ncm", "confidence", "ece")),
         Column("few/cifar100-few.csv", "ece", ("case",)),
         *(Column("few/cifar10-rare.csv", value, ("case",)) for value in ("recall", "ece")),
         *(Column("few/unknown.csv", value, ("case",)) for value in ("typicality", "distance", "largest probability")),
         Column("few/unknown.csv", "known turned away", by=("case",), scale=100),
         Column("few/many.csv", "ece", ("dataset", "memory_per_class")),
-        *(Column("few/turn.csv", value, ("case",), scale=100) for value in ("same", "accuracy", "complete")),
         Computed(lambda: work(100, "patch-lda")),
-        *(Computed(removed_parts), Computed(last_row), Computed(megabytes), *MOST),
+        *(Computed(removed_parts), *MOST),
         Code("onebyone.statistics.patch_lda:KEPT_SHARE", 100),
         Code("onebyone.statistics.patch_lda:KEPT_VECTORS", 100),
         Code("onebyone.statistics.criterion:LEAST", 100),
