@@ -30,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 from features import read
 from onebyone import Spec
 from onebyone.methods.choice import MAX_ENCODED_BYTES
-from onebyone.statistics.lda import LDA, LDAOptions
 from onebyone.nets import Adapted
+from onebyone.statistics.lda import LDA, LDAOptions
 
 IMAGE = 3 * 32 * 32  # bytes
 Data = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -77,7 +77,7 @@ def memory(data: Data) -> Iterator[Row]:
 
 
 def row(found: LDA, case: int, percent: float, start: float) -> Row:
-    used = max(answer.count for _, answer in found.solution().members)
+    used = max(answer.count for answer in found.solution().members)
     return {
         "case": case,
         "accuracy": percent,

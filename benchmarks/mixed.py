@@ -28,8 +28,8 @@ from torch import Tensor, nn
 
 from features import features, read
 from onebyone import OnlineClassifier, nets
-from onebyone.statistics import typicality
 from onebyone.nets.lite0 import SIZE, Lite0
+from onebyone.statistics import typicality
 
 Rows = npt.NDArray[np.float32]
 PIECES = 300  # of each photograph

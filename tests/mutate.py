@@ -146,7 +146,7 @@ LINES = [
     ),
     (
         "estimator/model.py",
-        "if not counts[target]:  # known, but never learnt",
+        "if not counts[slot]:  # known, but never learnt",
         "if False:",
         "test_estimator_verbs.py test_estimator_labels.py test_estimator.py",
     ),

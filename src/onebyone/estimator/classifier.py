@@ -634,10 +634,10 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         With methods that keep statistics, the sums are then as if these samples had never been learnt. The settings are
         chosen again from the samples that are still kept, and samples that were dropped do not come back. So scores
         equal those of one pass given the same kept samples. They may differ a little from those of one pass over the
-        remaining samples. The units in which vectors are projected stay as they are. Networks remove the samples from their memory and counts, but the effect of the
-        samples on the weights stays. To remove it, train a new classifier without them. The samples are assumed to have
-        been learnt with weight 1. If all samples of a class are forgotten, the class stays in ``classes_`` with the
-        probability 0. Use ``forget_class`` to remove it.
+        remaining samples. The units in which vectors are projected stay as they are. Networks remove the samples from
+        their memory and counts, but the effect of the samples on the weights stays. To remove it, train a new
+        classifier without them. The samples are assumed to have been learnt with weight 1. If all samples of a class
+        are forgotten, the class stays in ``classes_`` with the probability 0. Use ``forget_class`` to remove it.
 
         Samples are not stored, so whether these were learnt cannot be checked. Some mistakes are refused: more samples
         than were learnt of a class, or sums that no samples can have. Other samples that were never learnt are
