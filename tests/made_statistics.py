@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from onebyone import Spec, create
-from onebyone.statistics.patch_lda import PatchLDA
 from onebyone.statistics.criterion import Summary
+from onebyone.statistics.patch_lda import PatchLDA
 
 VECTORS = Spec((20,), 4, torch.float32)
 

@@ -6,15 +6,14 @@ from itertools import pairwise
 
 import pytest
 import torch
+from onebyone.methods.ridge import Ridge, Statistics, best_ridge, feature_scale, identity, thin_root
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from made_statistics import statistics
-from onebyone.statistics.kept import KeptSample
-from onebyone.statistics.kept import keys
-from onebyone.statistics.discriminant import Discriminant
-from onebyone.methods.ridge import Ridge, Statistics, best_ridge, feature_scale, identity, thin_root
 from onebyone.methods.temperature import ANY_FEATURES, expected_temperature, fitted_temperature, probabilities
+from onebyone.statistics.discriminant import Discriminant
+from onebyone.statistics.kept import KeptSample, keys
 
 
 def samples(count: int = 200, width: int = 12, classes: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -15,10 +15,10 @@ from classifiers import learner_of
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create
 from onebyone.engine.static import blank_batch, shapes_only
 from onebyone.methods import grown
-from onebyone.statistics.hybrid import Hybrid
 from onebyone.methods.replay_learner import COSINES
 from onebyone.methods.temperature import fitted_temperature, probabilities
 from onebyone.runs import RunConfig, run
+from onebyone.statistics.hybrid import Hybrid
 from onebyone.testing.watch import NoValueReads
 
 DIGITS, VECTORS = Spec((1, 8, 8), 10), Spec((20,), 4, torch.float32)

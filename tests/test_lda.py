@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from classifiers import bits, learner_of, with_kept_of
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create
 from onebyone.estimator.model import encoder_size
-from onebyone.statistics.lda import LDA
 from onebyone.nets import Adapted, Preprocess
+from onebyone.statistics.lda import LDA
 
 
 class Counted(nn.Module):

@@ -15,10 +15,10 @@ from onebyone import Dataset, Spec, UsageError, create
 from onebyone.data import CropFlip
 from onebyone.engine import measure_cost
 from onebyone.engine.static import capture_problem
-from onebyone.statistics.patch_lda import MOST_DIRECTIONS, PatchLDA
 from onebyone.methods.temperature import probabilities
 from onebyone.runs.config import RunConfig
 from onebyone.runs.run import run
+from onebyone.statistics.patch_lda import MOST_DIRECTIONS, PatchLDA
 
 
 @pytest.mark.parametrize("size", [1, 7, 1438])

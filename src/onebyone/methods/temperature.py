@@ -9,7 +9,9 @@ from torch import Tensor
 
 DOUBT = 0.5  # standard deviation of the logarithm of a temperature around the expected one; measured on images
 STEPS = 4  # of the grid of temperatures, for a factor of 2
-TEMPERATURES = 0.1 * 2 ** (torch.arange(9 * STEPS, dtype=torch.float64, device="cpu") / STEPS)  # relative to the expected one
+TEMPERATURES = 0.1 * 2 ** (
+    torch.arange(9 * STEPS, dtype=torch.float64, device="cpu") / STEPS
+)  # relative to the expected one
 
 
 def probabilities(scores: Tensor) -> Tensor:

@@ -24,7 +24,9 @@ RIDGES = 10.0 ** torch.arange(-4, 4, dtype=torch.float64, device="cpu")  # relat
 # Before any answer is known: a ridge of a tenth of the features per sample, give or take so many powers of ten.
 EXPECTED, UNSURE = 0.1, 1.0
 SHRINKAGES = (0.0, 0.5, 4.0, 32.0)  # samples that the mean of all classes counts, beside those of a class
-SHARPNESS = 2 ** torch.arange(-2, 6.5, 0.5, dtype=torch.float64, device="cpu")  # of the softmax, relative to the scores' deviation
+SHARPNESS = 2 ** torch.arange(
+    -2, 6.5, 0.5, dtype=torch.float64, device="cpu"
+)  # of the softmax, relative to the scores' deviation
 RIVALS = 50  # classes that a kept sample is compared with: the nearest ones
 ROWS = 64  # kept samples that are compared with their rivals at once
 LEAST = 0.01  # share of all candidates, up to which a set of features does not count
@@ -228,9 +230,7 @@ class Spectrum:
         return float(wanted.sum() / found.sum()), math.exp(low)
 
 
-def choose(
-    summaries: Sequence[Summary], samples: Sequence[Tensor], y: Tensor, shrinkage: float = 0.0
-) -> list[Setting]:
+def choose(summaries: Sequence[Summary], samples: Sequence[Tensor], y: Tensor, shrinkage: float = 0.0) -> list[Setting]:
     """The settings of each set of features, from kept samples [k, d] of it and their classes [k].
 
     Scores of all sets are added, and their softmax are probabilities. A set that hardly counts has the gain 0.

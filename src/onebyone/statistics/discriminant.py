@@ -36,7 +36,7 @@ def added(found: Sequence[tuple[float, Measured]]) -> Measured:
     if len(found) == 1:
         return found[0][1]
     shares, each = zip(*found, strict=True)
-    scores, *products = (zip(*each, strict=True))
+    scores, *products = zip(*each, strict=True)
     return Measured(sum(scores), *(sum(map(mul, shares, values)) / sum(shares) for values in products))
 
 

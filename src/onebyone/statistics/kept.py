@@ -37,7 +37,9 @@ class KeptSample(nn.Module):
         self.register_buffer("keys", torch.full((capacity,), EMPTY))
         self.register_buffer("values", torch.zeros(capacity, width, dtype=dtype))
         self.register_buffer("labels", torch.zeros(capacity, dtype=torch.int32))
-        self.register_buffer("copies", torch.zeros(capacity, dtype=torch.float64))  # how many equal samples were added, by weight
+        self.register_buffer(
+            "copies", torch.zeros(capacity, dtype=torch.float64)
+        )  # how many equal samples were added, by weight
 
     def __len__(self) -> int:
         return int(self.used().sum())

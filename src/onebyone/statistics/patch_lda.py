@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any, Self
 
 import torch
@@ -487,7 +487,9 @@ class PatchLDA(Learner[PatchLDAOptions]):
             parts.append(variances[self.values :].mean(0, keepdim=True))
         variance = torch.cat(parts)
         found = variance.where(variance > 0, 1.0).rsqrt()
-        return found if len(parts[0]) == 1 else found * torch.cat([varies[: self.values], found.new_ones(len(parts) - 1)])
+        return (
+            found if len(parts[0]) == 1 else found * torch.cat([varies[: self.values], found.new_ones(len(parts) - 1)])
+        )
 
     def scale(self, factors: Tensor) -> Tensor:
         """[d] from what :meth:`factors` returned."""
