@@ -149,10 +149,7 @@ class Spectrum:
             scatter = root.T @ root
         values, vectors = torch.linalg.eigh(scatter)
         self.values, self.means, self.x = values.clamp(min=0), means @ vectors, x @ vectors
-        self.near: Tensor | None = None
-        if len(weights) > RIVALS:
-            (omission,) = self.omissions(self.ridges.new_tensor([0.1]))
-            self.near = omission.scores(0.5).scatter(1, y[:, None], torch.inf).topk(RIVALS).indices
+        self.near: Tensor | None = None  # [k, m] the classes that samples are compared with, if not with all
 
     def omissions(self, ridges: Tensor) -> Iterator[Omission]:
         """One for each of the ridges [R]."""
@@ -218,6 +215,10 @@ def choose(
     if not len(y) or len(weights) == 1:
         return [without_samples(summaries[0]), *(NOTHING for _ in summaries[1:])]
     sets = [Spectrum(summary, x[known], y, shrinkage) for summary, x in zip(summaries, samples, strict=True)]
+    if len(weights) > RIVALS:
+        near = rivals(sets)
+        for each in sets:
+            each.near = near
     losses, sizes = zip(*(candidate_losses(each) for each in sets), strict=True)
     candidates = (-len(y) / 2 * torch.stack(losses)).flatten().softmax(0).view(len(sets), *losses[0].shape)
     settings, scores = [], torch.zeros(())
@@ -236,6 +237,19 @@ def choose(
         scores = scores + gain * mixture(omission.scores, shrinkages)
     temperature = fitted_temperature(1.0, scores, sets[0].own)
     return [setting._replace(gain=setting.gain / temperature) for setting in settings]
+
+
+def rivals(sets: Sequence[Spectrum]) -> Tensor:
+    """[k, RIVALS] the classes nearest to each sample, its own one first, by the sum of the scores of all sets.
+
+    They are the same for all sets, whose scores are added class by class.
+    """
+    scores = torch.zeros(())
+    for each in sets:
+        (omission,) = each.omissions(each.ridges.new_tensor([0.1]))
+        found = omission.scores(0.5)
+        scores = scores + found / found.var(1, correction=0).mean().sqrt().clamp(min=1e-300)
+    return scores.scatter(1, sets[0].y[:, None], torch.inf).topk(RIVALS).indices
 
 
 def candidate_losses(spectrum: Spectrum) -> tuple[Tensor, Tensor]:
