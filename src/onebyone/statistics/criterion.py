@@ -45,7 +45,7 @@ class Summary(NamedTuple):
 class Setting(NamedTuple):
     """All candidates of one set of features, as one discriminant."""
 
-    share: float  # of the weight of all candidates
+    share: float  # of the weight of all candidates, beyond ``LEAST``
     gain: float  # of the scores, times N
     ridge: float  # added to W
     shrinkages: tuple[float, ...]  # how much each of ``SHRINKAGES`` counts; the sum is 1
@@ -224,9 +224,10 @@ def choose(
     settings, scores = [], torch.zeros(())
     for each, found, size in zip(sets, candidates, sizes, strict=True):
         counts = found.sum(2)  # [ridges, shrinkages]
-        share = float(counts.sum())
+        whole = float(counts.sum())
+        share = max(whole - LEAST, 0.0)
         logs = (found @ SHARPNESS.log().to(found)) / counts.clamp(min=1e-300)
-        gains = counts * logs.exp() / size * (max(share - LEAST, 0.0) / max(share, LEAST))
+        gains = counts * logs.exp() / size * (share / max(whole, LEAST))
         if not gains.any():
             settings.append(NOTHING)
             continue
