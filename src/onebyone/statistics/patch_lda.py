@@ -17,6 +17,7 @@ from onebyone.errors import UsageError, warn
 from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.options import BudgetOptions
 from onebyone.methods.registry import register
+from onebyone.methods.temperature import probabilities
 from onebyone.nets import LARGEST, Patches
 from onebyone.options import option
 from onebyone.seeding import derive
