@@ -87,7 +87,7 @@ def spectrum_of(x: Tensor, y: Tensor, kept: Tensor) -> Spectrum:
 
 
 def few(y: Tensor) -> Tensor:
-    """Indices of kept samples: at least one of the first and the last class, and not all of the others."""
+    """Indices of about 20 kept samples, the last sample first."""
     return torch.arange(len(y))[:: max(1, len(y) // 20)].clone().index_fill_(0, torch.tensor([0]), len(y) - 1)
 
 
@@ -284,7 +284,13 @@ def few_distinct() -> tuple[Tensor, Tensor]:
     return torch.eye(5, dtype=torch.float64).repeat(4, 1), torch.arange(5).repeat(4)
 
 
-KINDS = (normal, integer, repeated, one_hot, binary, thin, few_distinct)
+def many_bits() -> tuple[Tensor, Tensor]:
+    """More classes than rivals, and many of them equally far away."""
+    y = torch.arange(64).repeat(3)
+    return (y[:, None] >> torch.arange(6) & 1).double(), y
+
+
+KINDS = (normal, integer, repeated, one_hot, binary, thin, few_distinct, many_bits)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -375,6 +381,36 @@ def test_a_useful_set_of_features_gets_a_large_share_and_a_useless_one_a_small_s
     assert settings[0].share > 0.9
 
 
+def test_candidates_count_by_the_loss_of_all_kept_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The literal way: weights exp(-n loss / 2), the mean sharpness of each candidate, and one ridge for all."""
+    monkeypatch.setattr(criterion, "fitted_temperature", lambda expected, scores, y: 1.0)
+    x, y = normal()
+    kept = few(y)
+    sets = [x, torch.cat([x, x[:, :3].sub(30).square()], 1)]
+    settings = choose([statistics(part, y) for part in sets], [part[kept] for part in sets], y[kept])
+    spectra = [spectrum_of(part, y, kept) for part in sets]
+    weights, total = [], 0.0
+    for spectrum in spectra:
+        losses, _ = candidate_losses(spectrum)
+        weights.append((-len(kept) * losses / 2).exp())
+        total += float(weights[-1].sum())
+    assert all(setting.gain > 0 for setting in settings)
+    for setting, spectrum, weight in zip(settings, spectra, weights, strict=True):
+        share = float(weight.sum()) / total
+        assert setting.share == pytest.approx(share - criterion.LEAST)
+        _, sizes = candidate_losses(spectrum)
+        gains = torch.zeros(len(RIDGES), len(SHRINKAGES), dtype=torch.float64)
+        for ridge in range(len(RIDGES)):
+            for shrinkage in range(len(SHRINKAGES)):
+                each = weight[ridge, shrinkage]
+                sharpness = math.exp(sum(w * math.log(s) for w, s in zip(each, SHARPNESS, strict=True)) / each.sum())
+                gains[ridge, shrinkage] = each.sum() / total * sharpness / sizes[ridge, shrinkage]
+        gain, ridge = spectrum.pole(gains.sum(1) * (share - criterion.LEAST) / share)
+        assert setting.gain * len(y) == pytest.approx(gain)
+        assert setting.ridge == pytest.approx(ridge * len(y) * spectrum.unit)
+        assert setting.shrinkages == pytest.approx((gains.sum(0) / gains.sum()).tolist())
+
+
 def test_a_set_of_features_comes_and_goes_without_a_jump() -> None:
     """Noise is added to a useful set by degrees, until the other set counts, too."""
     x, y = circles(60)
@@ -417,7 +453,7 @@ def test_without_a_class_of_two_samples_nothing_is_chosen() -> None:
         settings = choose([summary] * sets, [x] * sets, y)
         assert settings == [without_samples(summary), NOTHING][:sets]
     assert settings[0].ridge == pytest.approx(0.1 * 3 * literal_unit(x))
-    assert 0 < settings[0].gain < 1
+    assert settings[0].gain == pytest.approx(1 / (1 + 4))  # 4 features, 1 sample per class
 
 
 def test_without_kept_samples_nothing_is_chosen() -> None:

@@ -168,7 +168,17 @@ def test_copies_are_samples_that_are_given_again(many: int) -> None:
     found, expected = with_units(x, copies), with_units(again)
     torch.testing.assert_close(found.location, expected.location)
     torch.testing.assert_close(found.factor, expected.factor)
-    torch.testing.assert_close(with_units(x, 0.25 * copies).factor, expected.factor)
+    for times in (0.1, 0.3, 0.7):
+        torch.testing.assert_close(with_units(x, times * copies.double()).location, expected.location)
+        torch.testing.assert_close(with_units(x, times * copies.double()).factor, expected.factor)
+
+
+@pytest.mark.parametrize("times", [0.1, 0.3, 0.7, 1.0])
+def test_a_tenth_of_the_samples_is_a_tenth_in_any_unit_of_weight(times: float) -> None:
+    """The middle four fifths of 10 samples do not depend on rounding errors of the sum of their weights."""
+    x = torch.tensor([0.0, 1, 1, 1, 1, 1, 1, 1, 1, 100], dtype=torch.float64)[:, None]
+    made = with_units(x, torch.full((10,), times, dtype=torch.float64))
+    assert float(made.factor[0]) == 2  # the smallest value is the tenth, and 1 the rest but one
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
