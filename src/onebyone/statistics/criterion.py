@@ -158,8 +158,8 @@ class Spectrum:
         xx, mm = factors @ x.square().T, factors @ means.square().T
         if near is None:
             for f, each, squares in zip(factors, xx, mm, strict=True):
-                products = (torch.cat([x, means[y]]) * f) @ means.T
-                yield Omission(each, *products.split(len(x)), squares[None], self.weights[None], y, classes)
+                xm, ym = ((of * f) @ means.T for of in (x, means[y]))
+                yield Omission(each, xm, ym, squares[None], self.weights[None], y, classes)
             return
         rows = torch.arange(len(x)).split(ROWS)
         xm, ym = (
