@@ -1,8 +1,8 @@
 """Which features, which ridge and how much shrinkage: the discriminant's own leave-one-out loss decides.
 
 Notation: C classes with weights n_c (N in all) and means m_c, g the mean of the class means, W the scatter of samples
-around the mean of their class, d features whose mean square is u. A candidate has a ridge r and a shrinkage k. It scores
-samples by the inverse B of W + r N u I, and by the class means g + n_c / (n_c + k) (m_c - g).
+around the mean of their class, d features whose mean square is u. A candidate has a ridge r and a shrinkage k. It
+scores samples by the inverse B of W + r N u I, and by the class means g + n_c / (n_c + k) (m_c - g).
 
 Every candidate answers for kept samples, each as if it had not been learnt, in closed form. With the loss of n such
 answers, candidates are mixed with weights exp(-n loss / 2). So the result is continuous in the sums: rounding errors,
@@ -49,7 +49,7 @@ class Summary(NamedTuple):
 class Setting(NamedTuple):
     """All candidates of one set of features, as one discriminant."""
 
-    share: float  # of the weight of all candidates
+    share: float  # of the weight of all candidates, beyond ``LEAST``
     gain: float  # of the scores, times N
     ridge: float  # added to W
     shrinkages: tuple[float, ...]  # how much each of ``SHRINKAGES`` counts; the sum is 1
@@ -62,8 +62,8 @@ class Omission:
     """Products from which scores of samples follow, each as if it had not been learnt.
 
     Products of two vectors are taken with B between them, and m_c relative to g. Without a sample x of class y with
-    weight n, the difference r = x - m_y is taken from W n / (n - 1) times, m_y becomes m_y - r / (n - 1), and g moves by
-    a C-th of that. All products with the inverse of the changed matrix follow from those with B.
+    weight n, the difference r = x - m_y is taken from W n / (n - 1) times, m_y becomes m_y - r / (n - 1), and g moves
+    by a C-th of that. All products with the inverse of the changed matrix follow from those with B.
     """
 
     def __init__(
@@ -124,8 +124,8 @@ class Omission:
     def lengths(self, weights: Tensor, square: Tensor) -> tuple[Tensor, Tensor]:
         """[k] products of samples, relative to g, with themselves; the same relative to the mean of all samples.
 
-        ``weights`` [C] are those of all classes, which are the columns, and ``square`` is the product of the mean of all
-        samples with itself.
+        ``weights`` [C] are those of all classes, which are the columns, and ``square`` is the product of the mean of
+        all samples with itself.
         """
         total = weights.sum()
         itself = self.xx[:, None] + 2 * self.common * self.xr + self.common.square() * self.rr
@@ -168,10 +168,7 @@ class Spectrum:
             scatter = root.T @ root
         values, vectors = torch.linalg.eigh(scatter)
         self.values, self.means, self.x = values.clamp(min=0), means @ vectors, x @ vectors
-        self.near: Tensor | None = None
-        if len(weights) > RIVALS:
-            (omission,) = self.omissions(self.ridges.new_tensor([0.1]))
-            self.near = omission.scores(0.5).scatter(1, y[:, None], torch.inf).topk(RIVALS).indices
+        self.near: Tensor | None = None  # [k, m] the classes that samples are compared with, if not with all
 
     def omissions(self, ridges: Tensor) -> Iterator[Omission]:
         """One for each of the ridges [R]."""
@@ -182,8 +179,8 @@ class Spectrum:
         noises = (factors @ self.values / freedom).tolist() if freedom > 0 else [0.0] * len(ridges)
         if near is None:
             for f, each, squares, noise in zip(factors, xx, mm, noises, strict=True):
-                products = (torch.cat([x, means[y]]) * f) @ means.T
-                yield Omission(each, *products.split(len(x)), squares[None], self.weights[None], y, classes, noise)
+                xm, ym = ((of * f) @ means.T for of in (x, means[y]))
+                yield Omission(each, xm, ym, squares[None], self.weights[None], y, classes, noise)
             return
         rows = torch.arange(len(x)).split(ROWS)
         xm, ym = (
@@ -207,8 +204,9 @@ class Spectrum:
     def pole(self, gains: Tensor) -> tuple[float, float]:
         """Gain and ridge of the discriminant that is nearly the sum of those with ``ridges`` and these gains [R].
 
-        Along an eigenvector with value L, the sum is g(L) = sum of gain / (L + r). One term a / (L + b) takes its place:
-        with the same sum over the directions, and the same mean of L, both weighted by how far class means are apart.
+        Along an eigenvector with value L, the sum is g(L) = sum of gain / (L + r). One term a / (L + b) takes its
+        place: with the same sum over the directions, and the same mean of L, both weighted by how far class means are
+        apart.
         The mean grows with b, so there is one solution.
         """
         energy = self.means.square().sum(0)
@@ -242,15 +240,20 @@ def choose(summaries: Sequence[Summary], samples: Sequence[Tensor], y: Tensor, s
     if not len(y) or len(weights) == 1:
         return [without_samples(summaries[0]), *(NOTHING for _ in summaries[1:])]
     sets = [Spectrum(summary, x[known], y, shrinkage) for summary, x in zip(summaries, samples, strict=True)]
+    if len(weights) > RIVALS:
+        near = rivals(sets)
+        for each in sets:
+            each.near = near
     losses, sizes = zip(*(candidate_losses(each) for each in sets), strict=True)
     before = torch.stack([each.expectation[:, None, None] for each in sets])
     candidates = (before - len(y) / 2 * torch.stack(losses)).flatten().softmax(0).view(len(sets), *losses[0].shape)
     settings, scores = [], torch.zeros(())
     for each, found, size in zip(sets, candidates, sizes, strict=True):
         counts = found.sum(2)  # [ridges, shrinkages]
-        share = float(counts.sum())
+        whole = float(counts.sum())
+        share = max(whole - LEAST, 0.0)
         logs = (found @ SHARPNESS.log().to(found)) / counts.clamp(min=1e-300)
-        gains = counts * logs.exp() / size * (max(share - LEAST, 0.0) / max(share, LEAST))
+        gains = counts * logs.exp() / size * (share / max(whole, LEAST))
         if not gains.any():
             settings.append(NOTHING)
             continue
@@ -261,6 +264,19 @@ def choose(summaries: Sequence[Summary], samples: Sequence[Tensor], y: Tensor, s
         scores = scores + gain * mixture(omission.scores, shrinkages)
     temperature = fitted_temperature(1.0, scores, sets[0].own)
     return [setting._replace(gain=setting.gain / temperature) for setting in settings]
+
+
+def rivals(sets: Sequence[Spectrum]) -> Tensor:
+    """[k, RIVALS] the classes nearest to each sample, its own one first, by the sum of the scores of all sets.
+
+    They are the same for all sets, whose scores are added class by class.
+    """
+    scores = torch.zeros(())
+    for each in sets:
+        (omission,) = each.omissions(each.ridges.new_tensor([0.1]))
+        found = omission.scores(0.5)
+        scores = scores + found / found.var(1, correction=0).mean().sqrt().clamp(min=1e-300)
+    return scores.scatter(1, sets[0].y[:, None], torch.inf).topk(RIVALS).indices
 
 
 def candidate_losses(spectrum: Spectrum) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-SMALL = 1e-6  # of a value: differences that may be rounding errors in single precision
+SMALL = 3e-7  # of a value: differences that may be rounding errors in single precision
 LENGTH = 2.0  # of an encoder's features before they are projected, per square root of their number
 
 

@@ -263,7 +263,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         return self.codes(self.read(values.unflatten(1, self.spec.shape))) if self.keeps_samples else values
 
     def kept_samples(self, known: Tensor) -> tuple[Tensor, Tensor]:
-        """[k, d] features of kept samples, as often as each was learnt, and their places [k] among the ``known`` classes."""
+        """[k, d] features of kept samples, as often as each was learnt, and their classes [k] among the ``known``."""
         rows = self.kept.drawn()
         labels = self.kept.labels[rows].long()
         return self.kept_features(self.kept.values[rows]), torch.searchsorted(known, labels)
@@ -300,7 +300,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         one, two = self.extractor, other.extractor
         assert isinstance(one, Directions)
         assert isinstance(two, Directions)
-        new = [each for each in (self, other) if not each.extractor.settled]  # their samples are all kept
+        new = [each for each, units in ((self, one), (other, two)) if not units.settled]  # their samples are all kept
         if len(new) == 2:
             if int(self.counts.sum() + other.counts.sum()) < FIRST:
                 return
@@ -309,14 +309,16 @@ class PatchLDA(Learner[PatchLDAOptions]):
         elif not new and not one.same_units(two):
             warn(
                 "the two were taught separately and project values in different units: they are merged without "
-                "projections, which may cost accuracy; to keep them, teach copies of one that has learnt 50 samples"
+                "projections, which may cost accuracy; use distributed.fit, or teach copies of one that has learnt "
+                f"{FIRST} samples and let all copies but one forget these"
             )
-            for each in (self, other):
-                each.extractor.leave_out()
+            for each, units in ((self, one), (other, two)):
+                units.leave_out()
                 each.moments.blank(one.size)
-        for each in new:
-            each.extractor.take_units(one if one.settled else two)
-            each.sum_again()
+        for each, units in ((self, one), (other, two)):
+            if each in new:
+                units.take_units(one if one.settled else two)
+                each.sum_again()
 
     @torch.no_grad()
     def forget(self, x: Tensor, y: Tensor) -> None:
@@ -463,8 +465,8 @@ class PatchLDA(Learner[PatchLDAOptions]):
     @property
     def values(self) -> int:
         """How many features are used without projections, too."""
-        projects = isinstance(self.extractor, Directions) and self.raw
-        return self.extractor.size if projects else self.moments.width
+        extractor = self.extractor
+        return extractor.size if isinstance(extractor, Directions) and extractor.raw else self.moments.width
 
     def factors(self, summary: Summary) -> Tensor:
         """The factors that make features comparable: of each value, or one for all, and one of all projections.
