@@ -59,6 +59,8 @@ def learner_of(clf: OnlineClassifier) -> AnyLearner:
 def with_kept_of(clf: OnlineClassifier, other: OnlineClassifier) -> None:
     """Choose settings by the kept samples of another one, which may be fewer: dropped ones do not come back."""
     one, two = learner_of(clf), learner_of(other)
+    if not hasattr(one, "kept"):
+        return
     assert len(two.kept) <= len(one.kept)
     slots = {other._state.slots[label]: clf._state.slots[label] for label in clf.classes_}
     one.kept.load_state_dict(two.kept.state_dict())

@@ -447,7 +447,7 @@ def test_a_set_of_features_comes_and_goes_without_a_jump() -> None:
         settings = choose([statistics(each, y) for each in (x, second)], [x, second], y)
         return torch.tensor([[each.share, each.gain] for each in settings])
 
-    shares, gains = torch.stack([at(size) for size in torch.linspace(4, 7, 121).tolist()]).unbind(2)
+    shares, gains = torch.stack([at(size) for size in torch.linspace(4, 9, 201).tolist()]).unbind(2)
     assert shares[0, 0] == gains[0, 0] == 0
     assert shares[-1, 0] > 0.001
     assert gains[-1, 0] > 0.1

@@ -107,7 +107,7 @@ def test_the_temperature_of_calibrated_scores_is_found(temperature: float, seed:
     generator = torch.Generator().manual_seed(seed)
     scores = 3 * torch.randn(4000, 5, generator=generator)
     y = torch.multinomial(probabilities(scores), 1, generator=generator)[:, 0]
-    found = fitted_temperature(1.0, (scores * temperature).double(), y, doubt=0.5)
+    found = fitted_temperature(1.0, (scores * temperature).double(), y)
     assert found == pytest.approx(temperature, rel=0.15)
 
 

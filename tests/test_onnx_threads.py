@@ -11,9 +11,9 @@ from torch import nn
 
 import test_pretrained
 from onebyone import load, nets
-from onebyone.methods import lda
 from onebyone.nets import Adapted
 from onebyone.nets.onnx import Session
+from onebyone.statistics import lda
 from onebyone.statistics.lda import LDA, LDAOptions
 from onebyone.tensors import one_thread
 

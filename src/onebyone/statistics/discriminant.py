@@ -48,7 +48,7 @@ class Discriminant:
 
     def __init__(self, summary: Summary, scale: Tensor, setting: Setting) -> None:
         weights, means, scatter = summary
-        self.scale, self.setting = scale, setting
+        self.scale, self.setting = scale.clone(), setting  # a file of an exported program holds no views
         self.count = len(scale)
         means = means * scale
         # Scores are differences. Those of values far from zero would be lost in rounding errors of their squares.

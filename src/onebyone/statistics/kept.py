@@ -24,7 +24,7 @@ class KeptSample(nn.Module):
     >>> kept = KeptSample(2, 3, torch.int8)
     >>> kept.add(torch.tensor([[1, 2, 3], [4, 5, 6], [4, 5, 6]], dtype=torch.int8), torch.tensor([0, 1, 1]))
     >>> len(kept), kept.values.shape, kept.copies[kept.labels == 1]
-    (2, torch.Size([2, 3]), tensor([2.]))
+    (2, torch.Size([2, 3]), tensor([2.], dtype=torch.float64))
     """
 
     keys: Tensor

@@ -31,7 +31,7 @@ from onebyone.tensors import nbytes
 MEGABYTE = 1_000_000
 KEPT_SHARE = 0.03  # of the budget, for the samples that choose settings and calibrate answers
 KEPT_VECTORS = 0.1  # the same for vectors, which are smaller
-LARGEST_KEPT = 0.25  # the same for vectors, where a small budget holds few
+LARGEST_KEPT = 0.2  # the same for vectors, where a small budget holds few
 MOST_KEPT = 256
 MOST_DIRECTIONS = 500  # with two features each; more would gain a point at most, and take four times as long
 FIRST = 50  # samples from which the units of values are taken before they are projected

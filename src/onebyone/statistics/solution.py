@@ -146,7 +146,6 @@ class Solution:
         frozen.members = [copy(answer) for answer in self.members]
         for answer in frozen.members:
             answer.inverse = answer.inverse.frozen()
-            answer.scale = answer.scale.clone()
         return lambda features, scores: frozen.typicality(features)
 
 
