@@ -450,7 +450,7 @@ def test_a_set_of_features_comes_and_goes_without_a_jump() -> None:
     shares, gains = torch.stack([at(size) for size in torch.linspace(4, 9, 201).tolist()]).unbind(2)
     assert shares[0, 0] == gains[0, 0] == 0
     assert shares[-1, 0] > 0.001
-    assert gains[-1, 0] > 0.1
+    assert gains[-1, 0] > 0.05
     assert float(shares.diff(dim=0).abs().max()) < 1e-3
     assert float(gains.diff(dim=0).abs().max()) < 0.2
 

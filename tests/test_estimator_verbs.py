@@ -179,12 +179,13 @@ def test_more_classes_than_either_has_capacity_for(name: str) -> None:
     mixed = rng.permutation(64)
     for first, second in ((x[:32], x[32:]), (x[mixed[:40]], x[mixed[40:]])):
         position = {tuple(row): label for row, label in zip(x, y, strict=True)}
-        one, two = (
-            OnlineClassifier(name, memory="20KB").partial_fit(part, [position[tuple(row)] for row in part])
-            for part in (first, second)
-        )
-        whole = OnlineClassifier(name, memory="20KB").partial_fit(x, y)
-        one.merge(two)
+        with units_of(x):
+            one, two = (
+                OnlineClassifier(name, memory="20KB").partial_fit(part, [position[tuple(row)] for row in part])
+                for part in (first, second)
+            )
+            whole = OnlineClassifier(name, memory="20KB").partial_fit(x, y)
+            one.merge(two)
         assert one.classes_.tolist() == whole.classes_.tolist()
         np.testing.assert_allclose(one.decision_function(x), whole.decision_function(x), rtol=1e-6, atol=1e-6)
 

@@ -100,7 +100,7 @@ def test_a_state_may_be_loaded_at_any_moment(digits: Dataset, kind: str) -> None
         (Spec((1, 8, 8), 10), 614_400),
         (Spec((3, 32, 32), 10), 153_600),
         (Spec((3, 32, 32), 100), 6_144_000),
-        (VECTORS, 20_000),
+        (VECTORS, 30_000),
     ],
     ids=str,
 )
