@@ -164,7 +164,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Name of a method, one of ``onebyone.methods()``. ``"auto"`` chooses a method in the first call and stores its
         name in ``method_``. With a pretrained encoder or a frozen module, it is ``lda``, which keeps statistics of the
         features (at most 32 MB). Without one, it is ``patch-lda``, which keeps statistics of fixed features (at most 8
-        MB, or 17 MB for vectors), if they fit into ``memory``. Otherwise it is ``replay``, which trains a network.
+        MB, or 64 MB for vectors), if they fit into ``memory``. Otherwise it is ``replay``, which trains a network.
     memory
         Number of samples to store, or a size such as ``"3MB"``. A size includes labels and everything else stored with
         a sample, and is converted to a number of samples in the first call. Methods that keep statistics use at most

@@ -99,7 +99,7 @@ class Directions(nn.Module):
 
     def take_units(self, other: Self) -> None:
         """Project values in the same units as another one."""
-        for name in ("location", "factor", "settled"):
+        for name in ("location", "factor", "settled") if self.needs_units else ():
             getattr(self, name).copy_(getattr(other, name))
 
     def leave_out(self) -> None:

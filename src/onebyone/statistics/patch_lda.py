@@ -33,6 +33,7 @@ KEPT_SHARE = 0.03  # of the budget, for the samples that choose settings and cal
 KEPT_VECTORS = 0.1  # the same for vectors, which are smaller
 LARGEST_KEPT = 0.2  # the same for vectors, where a small budget holds few
 MOST_KEPT = 256
+MOST_SUMS = 2000  # of values of vectors that are too long: an answer takes seconds to prepare
 MOST_DIRECTIONS = 500  # with two features each; more would gain a point at most, and take four times as long
 FIRST = 50  # samples from which the units of values are taken before they are projected
 MOST_PENDING = 100  # samples by which a solution is updated; with more it is computed again
@@ -153,8 +154,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
         if (needed := size(least, raw)) > budget:
             raise UsageError(f"budget is {budget} bytes; with these samples and classes it must be at least {needed}")
         # The products alone take more bytes than the square of that number, which bounds the search.
-        end = math.isqrt(budget) + 1 if not raw or self.reads_patches else MOST_DIRECTIONS + 1
-        filters = least + bisect_right(range(least, end), budget, key=lambda count: size(count, raw)) - 1
+        most = (
+            math.isqrt(budget) if self.reads_patches else MOST_DIRECTIONS if raw else min(MOST_SUMS, math.isqrt(budget))
+        )
+        filters = least + bisect_right(range(least, most + 1), budget, key=lambda count: size(count, raw)) - 1
         found = parts(filters, raw)
         if getattr(found[0], "needs_units", False) and len(found[2].keys) < FIRST:
             return parts(0, raw)  # the first samples are kept until their units are known
@@ -230,6 +233,20 @@ class PatchLDA(Learner[PatchLDAOptions]):
         self.chosen.drop()
         self.moments.clear()
         self.moments.add(self.kept_features(self.kept.values), self.kept.labels.long(), self.kept.copies)
+
+    @property
+    def first_samples(self) -> int:
+        return 0 if self.waiting is None else FIRST
+
+    def prepare(self, x: Tensor) -> None:
+        if isinstance(self.extractor, Directions) and self.waiting is not None:
+            self.extractor.set_units(self.read(x), torch.ones(len(x), device=x.device))
+            self.waiting = None
+
+    def prepare_as(self, other: Self) -> None:
+        if isinstance(other.extractor, Directions) and isinstance(self.extractor, Directions) and other.waiting is None:
+            self.extractor.take_units(other.extractor)
+            self.waiting = None
 
     def count_waiting(self, keys: object = None) -> None:
         """After a state was loaded: read how many samples wait for units."""
