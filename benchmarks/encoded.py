@@ -30,8 +30,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 from features import read
 from onebyone import Spec
 from onebyone.methods.choice import MAX_ENCODED_BYTES
-from onebyone.methods.lda import LDA, LDAOptions
+from onebyone.methods.temperature import probabilities
 from onebyone.nets import Adapted
+from onebyone.statistics.lda import LDA, LDAOptions
 
 IMAGE = 3 * 32 * 32  # bytes
 Data = tuple[Tensor, Tensor, Tensor, Tensor]
@@ -77,7 +78,7 @@ def memory(data: Data) -> Iterator[Row]:
 
 
 def row(found: LDA, case: int, percent: float, start: float) -> Row:
-    used = max(answer.count for _, answer in found.solution().members)
+    used = max(answer.count for answer in found.solution().members)
     return {
         "case": case,
         "accuracy": percent,
@@ -109,13 +110,13 @@ def few(data: Data) -> Iterator[Row]:
                 found.observe(x[part], y[part])
             means = found.moments.means()[:, : x.shape[1]]
             nearest = torch.cdist(test_x.double(), means).argmin(1)
-            probabilities = found.probabilities(found.scores(test_x) / found.temperature())
+            likely = probabilities(found.scores(test_x) / found.temperature())
             yield {
                 "case": count,
                 "seed": seed,
-                "accuracy": accuracy(probabilities.argmax(1), test_y),
+                "accuracy": accuracy(likely.argmax(1), test_y),
                 "ncm": accuracy(nearest, test_y),
-                "confidence": round(100 * float(probabilities.amax(1).mean()), 2),
+                "confidence": round(100 * float(likely.amax(1).mean()), 2),
             }
 
 

@@ -35,6 +35,7 @@ from sklearn.metrics import roc_auc_score
 from torch import Tensor
 
 from onebyone import Dataset, OnlineClassifier, UsageError, load
+from onebyone.statistics.discriminant import added
 from onebyone.tensors import nbytes
 
 Row = dict[str, Any]
@@ -177,7 +178,9 @@ def unknown(data: Dataset, test: tuple[Tensor, Tensor], draws: int) -> Iterator[
         learner = clf._state.learner
         with torch.no_grad():
             features = torch.cat([learner.features(part) for part in test[0].split(500)])
-            distances = learner.solution().distances(features)
+            solution = learner.solution()
+            measured = added([(each.setting.share, each.measured(features)) for each in solution.members])
+            distances = measured.distances(solution.usual)
         yield {
             "part": "unknown",
             "case": data.name,

@@ -25,9 +25,9 @@ import torch
 
 from onebyone import Dataset, class_incremental, engine, load
 from onebyone.engine.pack import Steps, pack
-from onebyone.methods.hybrid import Hybrid, HybridOptions
 from onebyone.options import parse
 from onebyone.runs.results import summarize
+from onebyone.statistics.hybrid import Hybrid, HybridOptions
 
 RESULTS = Path(__file__).parent.parent / "results" / "hybrid" / "held-out.csv"
 READOUTS = "ncm", "head", "adjusted"

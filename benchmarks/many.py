@@ -17,6 +17,7 @@ import numpy as np
 
 from few import calibration_error
 from onebyone import create, load
+from onebyone.methods.temperature import probabilities
 
 
 def main() -> None:
@@ -39,7 +40,7 @@ def main() -> None:
                 learner = create("patch-lda", data.spec, seed=seed, device=settings.device, memory_per_class=amount)
                 for part, labels in zip(x.split(500), y.split(500), strict=True):
                     learner.observe(part, labels)
-                probabilities = learner.probabilities(learner.scores(test_x) / learner.temperature()).cpu().numpy()
+                likely = probabilities(learner.scores(test_x) / learner.temperature()).cpu().numpy()
                 truth, left_out = data.test_y[: settings.limit].numpy(), learner.left_out()
                 assert left_out is not None
                 row = {
@@ -47,8 +48,8 @@ def main() -> None:
                     "memory_per_class": amount,
                     "seed": seed,
                     "bytes": learner.memory_bytes,
-                    "accuracy": round(float(np.mean(probabilities.argmax(1) == truth)), 4),
-                    "ece": round(calibration_error(probabilities, truth), 4),
+                    "accuracy": round(float(np.mean(likely.argmax(1) == truth)), 4),
+                    "ece": round(calibration_error(likely, truth), 4),
                     "left_out": round(float((left_out.scores.argmax(1) == left_out.y).double().mean()), 4),
                 }
                 print(row, flush=True)

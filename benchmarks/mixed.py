@@ -5,7 +5,7 @@
 
 Some classes of each source are known to a classifier on features of `lite0`, and others are unknown. All images of
 CIFAR are training images. For every draw, typicality is computed without scales of classes (`UNEVEN` infinite), and
-with them for several values of `PRIOR` (see src/onebyone/methods/typicality.py). Prints the mean over draws of: the
+with them for several values of `PRIOR` (see src/onebyone/statistics/typicality.py). Prints the mean over draws of: the
 area under the ROC curve (auroc), the share of known samples that are called unknown (turned_away), the same for the
 class where it is largest (worst_class), and the share of unknown samples that are found (found).
 """
@@ -28,8 +28,8 @@ from torch import Tensor, nn
 
 from features import features, read
 from onebyone import OnlineClassifier, nets
-from onebyone.methods import typicality
 from onebyone.nets.lite0 import SIZE, Lite0
+from onebyone.statistics import typicality
 
 Rows = npt.NDArray[np.float32]
 PIECES = 300  # of each photograph

@@ -30,11 +30,12 @@ from onebyone import Dataset, Spec, class_incremental, create, load
 from onebyone.engine import measure_cost
 from onebyone.evaluation import metrics
 from onebyone.evaluation.metrics import accuracy_matrix
-from onebyone.memory import KeptSample, Moments
-from onebyone.methods.patch_lda import PatchLDA, PatchLDAOptions
 from onebyone.nets import Patches, patches
 from onebyone.options import parse
 from onebyone.runs.results import summarize
+from onebyone.statistics.kept import KeptSample
+from onebyone.statistics.patch_lda import PatchLDA, PatchLDAOptions
+from onebyone.statistics.sums import Moments
 
 RESULTS = Path(__file__).parent.parent / "results" / "statistics"
 BATCH = 500

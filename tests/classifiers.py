@@ -1,11 +1,15 @@
 """Helpers of the tests of OnlineClassifier."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
+import torch
 from safetensors import safe_open
 from safetensors import torch as safetensors
 
@@ -13,6 +17,8 @@ from onebyone import OnlineClassifier, methods
 from onebyone.methods import AUTO, Options, ReplayOptions, method
 from onebyone.methods.prototypes import PrototypeOptions
 from onebyone.methods.registry import AnyLearner
+from onebyone.statistics import patch_lda
+from onebyone.statistics.features import Directions
 from onebyone.tensors import digest
 
 NAMES = list(methods())
@@ -33,9 +39,37 @@ def vectors(count: int, seed: int = 0) -> tuple[Any, list[str]]:
     return (rng.normal(size=(count, 4)) + 3 * y[:, None]), [f"class {label}" for label in y]
 
 
+@contextmanager
+def units_of(x: Any) -> Iterator[None]:
+    """Values are projected in the units of these samples, from the first sample on."""
+    found = Directions.set_units
+    rows = torch.from_numpy(x.astype("float32"))
+
+    def set_units(self: Directions, own: torch.Tensor, copies: torch.Tensor) -> None:
+        found(self, rows, torch.ones(len(rows))) if self.size == rows.shape[1] else found(self, own, copies)
+
+    with (
+        mock.patch.object(Directions, "set_units", set_units),
+        mock.patch.object(patch_lda, "FIRST", 1),
+    ):
+        yield
+
+
 def learner_of(clf: OnlineClassifier) -> AnyLearner:
     assert clf._state is not None
     return clf._state.learner
+
+
+def with_kept_of(clf: OnlineClassifier, other: OnlineClassifier) -> None:
+    """Choose settings by the kept samples of another one, which may be fewer: dropped ones do not come back."""
+    one, two = learner_of(clf), learner_of(other)
+    if not hasattr(one, "kept"):
+        return
+    assert len(two.kept) <= len(one.kept)
+    slots = {other._state.slots[label]: clf._state.slots[label] for label in clf.classes_}
+    one.kept.load_state_dict(two.kept.state_dict())
+    one.kept.labels.copy_(torch.tensor([slots.get(slot, 0) for slot in two.kept.labels.tolist()]))
+    one.refresh()
 
 
 def bits(clf: OnlineClassifier) -> dict[str, Any]:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from onebyone import Spec, create
-from onebyone.methods.patch_lda import PatchLDA
-from onebyone.methods.ridge import Statistics
+from onebyone.statistics.criterion import Summary
+from onebyone.statistics.patch_lda import PatchLDA
 
 VECTORS = Spec((20,), 4, torch.float32)
 
@@ -34,8 +34,8 @@ def vectors(count: int = 300) -> tuple[Tensor, Tensor]:
     return torch.randn(count, 20, generator=generator) + torch.randn(4, 20, generator=generator)[y], y
 
 
-def statistics(x: Tensor, y: Tensor) -> Statistics:
+def statistics(x: Tensor, y: Tensor) -> Summary:
     classes = int(y.max()) + 1
     weights = torch.bincount(y, minlength=classes).double()
     means = torch.stack([x[y == label].mean(0) for label in range(classes)])
-    return Statistics(weights, means, (x - means[y]).T @ (x - means[y]), None)
+    return Summary(weights, means, (x - means[y]).T @ (x - means[y]))

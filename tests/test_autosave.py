@@ -277,7 +277,7 @@ def diverging(monkeypatch: pytest.MonkeyPatch, folder: Path) -> type[BaseExcepti
 def fail_in_step(monkeypatch: pytest.MonkeyPatch, error: type[BaseException] | None) -> None:
     """Raise an error, or make weights NaN, in the third step from now, after it has changed the learner."""
     from onebyone.methods import Learner
-    from onebyone.methods.patch_lda import PatchLDA
+    from onebyone.statistics.patch_lda import PatchLDA
 
     monkeypatch.setattr(PatchLDA, "steps_matter", True)  # several steps per call
     original, steps = Learner.count, 0

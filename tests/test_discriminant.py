@@ -1,20 +1,25 @@
-"""Discriminant analysis against literal transcriptions: shrinkage, leave-one-out, updates."""
+"""Discriminant analysis against literal transcriptions: scores, distances, leave-one-out, updates; kept samples."""
 
 import math
 from copy import deepcopy
-from itertools import pairwise
+from operator import mul
+from typing import Any
 
 import pytest
 import torch
+from sklearn.base import BaseEstimator
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch import Tensor
 
 from made_statistics import statistics
-from onebyone.memory import KeptSample
-from onebyone.memory.sample import keys
-from onebyone.methods.discriminant import Discriminant
-from onebyone.methods.ridge import Ridge, Statistics, best_ridge, feature_scale, identity, thin_root
-from onebyone.methods.temperature import ANY_FEATURES, expected_temperature, fitted_temperature, probabilities
+from onebyone.methods.temperature import fitted_temperature, probabilities
+from onebyone.statistics import criterion
+from onebyone.statistics.criterion import SHRINKAGES, Setting, Summary, choose
+from onebyone.statistics.discriminant import Discriminant, added
+from onebyone.statistics.kept import KeptSample, keys
+
+MIXED = Setting(0.7, 1.3, 20.0, (0.4, 0.3, 0.2, 0.1))
+PLAIN = Setting(1.0, 1.0, 20.0, (1.0, 0.0, 0.0, 0.0))
 
 
 def samples(count: int = 200, width: int = 12, classes: int = 5, seed: int = 0) -> tuple[Tensor, Tensor]:
@@ -22,78 +27,138 @@ def samples(count: int = 200, width: int = 12, classes: int = 5, seed: int = 0) 
     y = torch.randint(classes, (count,), generator=generator)
     mixing = torch.randn(width, width, generator=generator)
     centres = 1.5 * torch.randn(classes, width, generator=generator)
-    return ((torch.randn(count, width, generator=generator) + centres[y]) @ mixing).double(), y
+    return ((torch.randn(count, width, generator=generator) + centres[y]) @ mixing).double() + 10, y
+
+
+def ones(width: int = 12) -> Tensor:
+    return torch.ones(width, dtype=torch.float64)
+
+
+def scales(width: int = 12) -> Tensor:
+    return torch.logspace(-1, 1, width, dtype=torch.float64)
+
+
+def rows_between(before: Summary, after: Summary) -> Tensor:
+    """Rows whose transpose times themselves is the growth of the scatter."""
+    values, vectors = torch.linalg.eigh(after.scatter - before.scatter)
+    return (vectors * values.clamp(min=0).sqrt()).T
+
+
+class Literal:
+    """Sums of samples, the inverse of their scatter with the ridge, and the class means in use.
+
+    ``noise`` is the expected product of the mean of one sample with itself; that of these samples if not given.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, setting: Setting, noise: float | None = None) -> None:
+        self.weights, self.means, scatter = statistics(x, y)
+        self.total = float(self.weights.sum())
+        self.centre, self.middle = self.means.mean(0), x.mean(0)
+        self.inverse = torch.linalg.inv(scatter + setting.ridge * torch.eye(x.shape[1], dtype=torch.float64))
+        self.setting = setting
+        freedom = len(y) - len(self.weights)
+        self.noise = float((self.inverse @ scatter).trace()) / freedom if noise is None else noise
+
+    def scores(self, z: Tensor, total: float) -> Tensor:
+        """[C] of one sample: the mean over shrinkages of the scores with these."""
+        sums = []
+        for weight, mean in zip(self.weights, self.means, strict=True):
+            score = torch.zeros((), dtype=torch.float64)
+            for shrinkage, share in zip(SHRINKAGES, self.setting.shrinkages, strict=True):
+                keeps = weight / (weight + shrinkage)
+                used = keeps * (mean - self.centre)
+                square = used @ self.inverse @ used - keeps**2 * self.noise / weight
+                score += share * ((z - self.centre) @ self.inverse @ used - square / 2)
+            sums.append(self.setting.gain * total * score)
+        return torch.stack(sums)
+
+    def distances(self, z: Tensor, total: float) -> tuple[Tensor, Tensor]:
+        """[C] from the class means in use, and from the mean of all samples."""
+
+        def distance(mean: Tensor, noise: float = 0.0) -> Tensor:
+            return total * ((z - mean) @ self.inverse @ (z - mean) - noise)
+
+        kept = [
+            sum(share * n / (n + k) for k, share in zip(SHRINKAGES, self.setting.shrinkages, strict=True))
+            for n in self.weights
+        ]
+        used = [self.centre + keeps * (mean - self.centre) for keeps, mean in zip(kept, self.means, strict=True)]
+        noises = [self.noise * keeps**2 / n for keeps, n in zip(kept, self.weights, strict=True)]
+        return torch.stack([distance(*each) for each in zip(used, noises, strict=True)]), distance(self.middle)
+
+
+class Fixed(BaseEstimator):
+    """An estimator of the covariance that returns this one for every class."""
+
+    def __init__(self, covariance: Tensor) -> None:
+        self.covariance = covariance
+
+    def fit(self, x: Any) -> "Fixed":
+        self.covariance_ = self.covariance.numpy()
+        return self
+
+
+def assert_scores(found: Tensor, expected: Tensor, tolerance: float = 1e-8) -> None:
+    """Equal up to a number per sample."""
+    centred = [each - each.mean(-1, keepdim=True) for each in (found, expected)]
+    torch.testing.assert_close(*centred, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("shrinkage", [1e-3, 0.3])
 def test_a_ridge_without_shrunk_means_is_scikit_learns(shrinkage: float) -> None:
     x, y = samples()
-    weights, means, scatter, _ = statistics(x, y)
-    freedom = len(x) - 5
-    ridge = Ridge.of(weights, means, scatter, shrinkage / (1 - shrinkage) * freedom / 12)
-    found = ridge.scale * (x @ ridge.solved.T - (means * ridge.solved).sum(1) / 2)
-    reference = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(x, y)
-    expected = torch.from_numpy(reference.decision_function(x)) - (weights / len(x)).log()
-    expected *= freedom / len(x)
-    expected = expected - expected.mean(1, keepdim=True)
-    torch.testing.assert_close(found - found.mean(1, keepdim=True), expected, rtol=1e-9, atol=1e-9)
+    summary = statistics(x, y)
+    ridge = shrinkage / (1 - shrinkage) * float(summary.scatter.trace()) / 12
+    answer = Discriminant(summary, ones(), Setting(1.0, 1.0, ridge, (1.0, 0.0, 0.0, 0.0)))
+    covariance = summary.scatter / 200
+    covariance = (1 - shrinkage) * covariance + shrinkage * covariance.trace() / 12 * torch.eye(12).double()
+    reference = LinearDiscriminantAnalysis(solver="lsqr", priors=[0.2] * 5, covariance_estimator=Fixed(covariance))
+    expected = (1 - shrinkage) * torch.from_numpy(reference.fit(x, y).decision_function(x))
+    noise = 200 * answer.noise / summary.weights / 2  # scikit-learn takes class means as they are
+    assert_scores(answer.scores(x) - noise, expected)
 
 
-def test_with_many_samples_class_means_stay() -> None:
-    x, y = samples(20_000)
-    answer = Discriminant(statistics(x, y), 12)
-    torch.testing.assert_close(answer.mixing, identity(answer.ridge.weights), rtol=0, atol=0.02)
+@pytest.mark.parametrize("setting", [PLAIN, MIXED], ids=["plain", "mixed"])
+@pytest.mark.parametrize("scale", [ones(), scales()], ids=["ones", "scales"])
+def test_scores_and_distances_are_the_literal_ones(setting: Setting, scale: Tensor) -> None:
+    x, y = samples()
+    x[:40] = x[:40] + 3
+    y = torch.where((y == 3) & (torch.arange(200) > 60), 2, y)
+    summary = statistics(x, y)
+    answer = Discriminant(summary, scale, setting)
+    literal = Literal(x * scale, y, setting)
+    new = samples(20, seed=0)[0] + 0.1
+    expected = torch.stack([literal.scores(z, 200) for z in new * scale])
+    assert_scores(answer.scores(new), expected)
+    measured = answer.measured(new)
+    torch.testing.assert_close(measured.scores, answer.scores(new))
+    found = measured.distances(1.0)
+    for index, z in enumerate(new * scale):
+        away, centre = literal.distances(z, 200)
+        torch.testing.assert_close(found.nearest[index], away.min(), rtol=1e-8, atol=1e-8)
+        assert found.closest[index] == away.argmin()
+        torch.testing.assert_close(found.centre[index], centre, rtol=1e-8, atol=1e-8)
 
 
 def test_a_mean_of_few_samples_moves_most() -> None:
     x, y = samples(2000)
     keep = (y != 0) | (torch.arange(2000) < 20)
-    answer = Discriminant(statistics(x[keep], y[keep]), 12)
-    assert answer.ridge.weights[0] < 10
-    centre = answer.ridge.weights @ answer.ridge.means / answer.ridge.weights.sum()
-    moved = (answer.used - centre).norm(dim=1) / (answer.ridge.means - centre).norm(dim=1)
-    assert moved.argmin() == 0
+    answer = Discriminant(statistics(x[keep], y[keep]), ones(), MIXED)
+    assert answer.weights[0] < 10
+    assert answer.kept.argmin() == 0
+    assert float(answer.kept[1:].min()) > 0.95
 
 
-def test_a_rare_class_is_favoured_by_up_to_half_a_temperature() -> None:
-    x, y = samples(2000)
-    few = (y != 3) | (torch.arange(2000) < 60)
-    weights, means, scatter, _ = statistics(x[few], y[few])
-    answer = Discriminant(Statistics(weights, means, scatter, None), 12)
-    signal, deviation = answer.ridge.signal_and_deviation(answer.mixing)
-    temperature = deviation.square().sum() / signal.sum()
-    expected = (1 - weights / weights.mean()).clamp(min=0) * temperature / 2
-    assert expected[3] > 0.45 * temperature > expected.sum() - expected[3]
-    torch.testing.assert_close(answer.favour, expected)
-    scores = answer.ridge.scale * (answer.scaled(x) @ (answer.mixing @ answer.ridge.solved).T - answer.squares / 2)
-    torch.testing.assert_close(answer.scores(x), scores + expected)
-
-
-def test_without_differences_between_classes_a_rare_one_is_favoured_by_no_more_than_scores_deviate() -> None:
+def test_class_means_of_few_samples_are_no_farther_than_others() -> None:
+    """Without the noise of the means, new samples are as far from them as from means of many samples."""
     generator = torch.Generator().manual_seed(0)
-    x, y = torch.randn(900, 12, generator=generator, dtype=torch.float64), (torch.arange(900) % 30 > 0).long()
-    answer = Discriminant(statistics(x, y), 12)
-    scores = answer.scores(x)
-    assert 0 <= float(answer.favour.max()) < 2 * float((scores[:, 1] - scores[:, 0]).std())
-
-
-def test_the_strength_with_the_largest_separation_is_found() -> None:
-    for count, width in ((60, 40), (2000, 12)):
-        statistic = statistics(*samples(count, width, seed=count))
-        best = best_ridge(*statistic[:3])
-        freedom = max(count - 5, 1)
-        for strength in torch.logspace(-4, 3, 15).tolist():
-            if strength >= 0.1 * min(1, width / freedom):
-                assert best.separation > 0.97 * Ridge.of(*statistic[:3], strength).separation
-
-
-def test_the_strength_changes_little_from_sample_to_sample() -> None:
-    """The search takes steps of a factor of 3.2; a solution that is updated would differ from the next complete one."""
-    x, y = samples(400, 60)
-    found = [best_ridge(*statistics(x[:count], y[:count])[:3]).strength for count in range(100, 400, 4)]
-    ratios = [max(one / other, other / one) for one, other in pairwise(found)]
-    assert max(found) > 2 * min(found)
-    assert max(ratios) < 2
+    y = torch.tensor([0] * 3 + [1] * 1000)
+    away = torch.zeros(2)
+    for _ in range(50):
+        x, new = (torch.randn(n, 30, generator=generator, dtype=torch.float64) for n in (1003, 200))
+        measured = Discriminant(statistics(x, y), ones(30), Setting(1.0, 1.0, 1.0, (1.0, 0, 0, 0))).measured(new)
+        away += (measured.itself[:, None] - 2 * measured.plain).mean(0)
+    assert abs(away[0] / away[1] - 1) < 0.05
 
 
 @pytest.mark.parametrize("times", [1.0, 1e4, 1e8, 1e12])
@@ -101,79 +166,94 @@ def test_dependent_features_have_an_inverse_however_many_samples_there_are(times
     """The sum of one-hot features is always 1. Rounding errors of their scatter grow with the samples."""
     labels = torch.arange(1000)
     x, y = torch.nn.functional.one_hot(labels % 5).double(), (labels % 5 % 2)
-    weights, means, scatter, _ = statistics(x, y)
-    answer = Discriminant(Statistics(times * weights, means, times * scatter, None), 5)
+    weights, means, scatter = statistics(x, y)
+    summary = Summary(times * weights, means, times * scatter)
+    (setting,) = choose([summary], [x[:100]], y[:100])
+    answer = Discriminant(summary, ones(5), setting)
     assert torch.equal(answer.scores(x).argmax(1), y)
+    assert torch.equal(answer.leave_out(x[:100], y[:100]).scores.argmax(1), y[:100])
 
 
-def test_leave_one_out_is_that_of_statistics_without_the_sample() -> None:
-    """The literal way: remove the sample from the sums, invert again, keep ridge and mixing of the class means."""
+@pytest.mark.parametrize("setting", [PLAIN, MIXED], ids=["plain", "mixed"])
+def test_leave_one_out_is_that_of_statistics_without_the_sample(setting: Setting) -> None:
+    """The literal way: remove the sample from the sums, and invert again."""
     x, y = samples(60)
-    weights, means, scatter, _ = statistics(x, y)
-    answer = Discriminant(Statistics(weights, means, scatter, None), 12)
-    found = answer.leave_out(x, y, torch.arange(60))
-    assert torch.equal(found.y, y)
+    scale, every = scales(), torch.arange(60)
+    answer = Discriminant(statistics(x, y), scale, setting)
+    found = answer.leave_out(x, y)
+    distances = found.distances(1.0)
     for index in range(60):
-        rest = torch.arange(60) != index
-        _, means, scatter, _ = statistics(answer.scaled(x[rest]), y[rest])
-        regular = scatter + answer.ridge.ridge * torch.eye(12)
-        used, scale, z = answer.mixing @ means, answer.ridge.scale - 1, answer.scaled(x)[index]
-        solved = torch.linalg.solve(regular, used.T).T
-        expected = scale * (solved @ z - (used * solved).sum(1) / 2) + answer.favour
-        torch.testing.assert_close(found.measured.scores[index], expected, rtol=1e-6, atol=1e-6)
-        distances = torch.stack([scale * (z - m) @ torch.linalg.solve(regular, z - m) for m in used])
-        torch.testing.assert_close(found.measured.distances(1.0).nearest[index], distances.min(), rtol=1e-6, atol=1e-6)
-        centre = z - answer.scaled(x[rest]).mean(0)
-        expected = scale * centre @ torch.linalg.solve(regular, centre)
-        torch.testing.assert_close(found.measured.centre[index], expected, rtol=1e-6, atol=1e-6)
+        literal, z = Literal((x * scale)[every != index], y[every != index], setting, answer.noise), x[index] * scale
+        expected = literal.scores(z, 60)
+        assert_scores(found.scores[index], expected, 1e-7)
+        away, centre = literal.distances(z, 60)
+        length = 60 * (z - literal.centre) @ literal.inverse @ (z - literal.centre)
+        torch.testing.assert_close(found.itself[index], length, rtol=1e-7, atol=1e-7)
+        torch.testing.assert_close(found.itself[index] - 2 * found.plain[index], away, rtol=1e-7, atol=1e-7)
+        torch.testing.assert_close(distances.nearest[index], away.min(), rtol=1e-7, atol=1e-7)
+        assert distances.closest[index] == away.argmin()
+        torch.testing.assert_close(found.centre[index], centre, rtol=1e-7, atol=1e-7)
 
 
-def test_division_by_the_distance_keeps_the_order_of_classes_and_is_the_same_for_left_out_samples() -> None:
+def test_scores_of_several_discriminants_are_added_and_their_distances_are_a_mean() -> None:
     x, y = samples(60)
-    plain, divided = (Discriminant(statistics(x, y), 12, by_distance=by_distance) for by_distance in (False, True))
-    z = x * divided.scale
-
-    def relative(rest: Tensor) -> Tensor:
-        away = (z - z[rest].mean(0)).square().sum(1)
-        return (away / away[rest].mean()).sqrt()
-
-    expected = plain.scores(x) / relative(torch.ones(60, dtype=torch.bool))[:, None]
-    torch.testing.assert_close(divided.scores(x), expected)
-    assert torch.equal(divided.scores(x).argsort(1), plain.scores(x).argsort(1))
-    found, before = (answer.leave_out(x, y, torch.arange(60)) for answer in (divided, plain))
-    for index in range(60):
-        distance = relative(torch.arange(60) != index)[index]
-        torch.testing.assert_close(found.relative[index], distance)
-        torch.testing.assert_close(found.measured.scores[index], before.measured.scores[index] / distance)
-    torch.testing.assert_close(found.measured[1:], before.measured[1:])
-    assert divided.scores(x.mean(0, keepdim=True)).isfinite().all()
+    parts = [
+        Discriminant(statistics(x[:, :width], y), ones(width), setting) for width, setting in ((5, MIXED), (12, PLAIN))
+    ]
+    one, other = (part.measured(x) for part in parts)
+    both = added([(0.25, one), (0.5, other)])
+    torch.testing.assert_close(both.scores, one.scores + other.scores)
+    for index in (1, 2, 3):
+        torch.testing.assert_close(both[index], (one[index] + 2 * other[index]) / 3)
+    assert added([(0.3, one)]) is one
 
 
-def test_the_factorisation_of_few_samples_gives_the_same_solution() -> None:
-    weights, means, scatter, _ = statistics(*samples(40, 300))
-    thin = thin_root(scatter, 35)
-    assert thin is not None
-    torch.testing.assert_close(thin.T @ thin, scatter, rtol=0, atol=1e-10 * float(scatter.diagonal().max()))
-    few, full = (Ridge.of(weights, means, scatter, 0.3, root) for root in (thin, None))
-    torch.testing.assert_close(few.solved, full.solved, rtol=1e-9, atol=1e-12)
-    torch.testing.assert_close(few.inverse(), full.inverse(), rtol=1e-9, atol=1e-12)
-    assert few.trace == pytest.approx(full.trace, rel=1e-9)
-    assert thin_root(scatter, 30) is None
+def assert_same_answers(found: Discriminant, expected: Discriminant, x: Tensor, y: Tensor) -> None:
+    torch.testing.assert_close(found.inverse.matrix(), expected.inverse.matrix(), rtol=1e-8, atol=1e-10)
+    for one, other in (
+        (found.measured(x), expected.measured(x)),
+        (found.leave_out(x, y), expected.leave_out(x, y)),
+    ):
+        assert_scores(one.scores, other.scores, 1e-7)
+        torch.testing.assert_close(one[1:], other[1:], rtol=1e-7, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [1, 2, 20])
+def test_an_update_is_a_new_discriminant_with_the_same_setting(size: int) -> None:
+    x, y = samples(140)
+    before = statistics(x[:100], y[:100])
+    answer = Discriminant(before, scales(), MIXED)
+    for end in range(100 + size, 141, size):
+        after = statistics(x[:end], y[:end])
+        if size == 1:
+            n, label = before.weights[y[end - 1]], y[end - 1]
+            rows = ((x[end - 1] - before.means[label]) * (n / (n + 1)).sqrt())[None]
+        else:
+            rows = rows_between(before, after)
+        answer.update(rows, after.weights, after.means)
+        before = after
+    assert_same_answers(answer, Discriminant(before, scales(), MIXED), x[:30], y[:30])
 
 
 def test_a_new_class_may_come_with_an_update() -> None:
     x, y = samples(120)
     first = (y != 2) & (torch.arange(120) < 100)
     places = torch.tensor([0, 1, 3, 4])
-    answer = Discriminant(statistics(x[first], torch.searchsorted(places, y[first])), 12)
+    before = statistics(x[first], torch.searchsorted(places, y[first]))
+    answer = Discriminant(before, scales(), MIXED)
     answer.make_room(places, 5)
-    weights, means, scatter, _ = statistics(x, y)
-    before = statistics(x[first], torch.searchsorted(places, y[first]))[2]
-    values, vectors = torch.linalg.eigh(scatter - before)
-    answer.update((vectors * values.clamp(min=0).sqrt()).T, weights, means)
-    regular = scatter * answer.scale[:, None] * answer.scale + answer.ridge.ridge * torch.eye(12)
-    expected = answer.scaled(means) @ torch.linalg.inv(regular)
-    torch.testing.assert_close(answer.ridge.solved, expected, rtol=1e-5, atol=1e-6)
+    after = statistics(x, y)
+    answer.update(rows_between(before, after), after.weights, after.means)
+    assert_same_answers(answer, Discriminant(after, scales(), MIXED), x[:30], y[:30])
+
+
+def test_a_discriminant_of_fewer_features_takes_its_part_of_a_row() -> None:
+    x, y = samples(101)
+    before, after = statistics(x[:100], y[:100]), statistics(x, y)
+    answer = Discriminant(before.part(slice(5)), ones(5), MIXED)
+    n = before.weights[y[100]]
+    answer.update(((x[100] - before.means[y[100]]) * (n / (n + 1)).sqrt())[None], after.weights, after.means[:, :5])
+    assert_same_answers(answer, Discriminant(after.part(slice(5)), ones(5), MIXED), x[:30], y[:30])
 
 
 def test_probabilities_are_the_mean_over_three_temperatures() -> None:
@@ -190,59 +270,46 @@ def test_probabilities_are_the_mean_over_three_temperatures() -> None:
     torch.testing.assert_close(found.sum(1), torch.ones(50, dtype=torch.float64))
 
 
+@pytest.mark.parametrize("count", [5, 60, 256])
 @pytest.mark.parametrize("temperature", [0.7, 1.0, 3.1])
-def test_the_temperature_of_the_largest_likelihood_is_found_between_grid_points(temperature: float) -> None:
-    x, y = samples(2000)
-    answer = Discriminant(statistics(x, y), 12)
+def test_the_temperature_is_the_mean_by_its_likelihood(count: int, temperature: float) -> None:
+    """The literal way on a grid that is ten times as fine."""
     generator = torch.Generator().manual_seed(1)
-    scores = 4 * torch.randn(20_000, 5, generator=generator, dtype=torch.float64)
-    labels = torch.multinomial(probabilities(scores / temperature), 1, generator=generator)[:, 0]
-    found = fitted_temperature(
-        expected_temperature(answer.ridge, answer.mixing, ANY_FEATURES), scores, labels, ANY_FEATURES.doubt
-    )
-    assert found == pytest.approx(temperature, rel=0.04)  # neighbouring grid points differ by 19 %
+    scores = 4 * torch.randn(count, 5, generator=generator, dtype=torch.float64)
+    y = torch.multinomial(probabilities(scores / temperature), 1, generator=generator)[:, 0]
+    weights, logs = [], []
+    for step in range(-40, 41):
+        tried = 1.3 * 2 ** (step / 10)
+        likelihood = probabilities(scores / tried)[torch.arange(count), y].log().sum()
+        logs.append(math.log(tried))
+        weights.append(float(likelihood) - (math.log(tried / 1.3) / 0.5) ** 2 / 2)
+    largest = max(weights)
+    weights = [math.exp(weight - largest) for weight in weights]
+    expected = math.exp(sum(map(mul, weights, logs)) / sum(weights))
+    assert fitted_temperature(1.3, scores, y) == pytest.approx(expected, rel=0.02)
 
 
-def test_distances_are_those_from_the_nearest_class_and_from_the_mean_of_all() -> None:
-    x, y = samples(200)
-    answer = Discriminant(statistics(x, y), 12)
-    z = answer.scaled(x[:20])
-    inverse = answer.ridge.scale * answer.ridge.inverse()
-    means = [*answer.used, answer.scaled(x).mean(0)]
-    expected = torch.stack([torch.einsum("ni,ij,nj->n", z - m, inverse, z - m) for m in means])
-    found = answer.measured(x[:20]).distances(1.0)
-    torch.testing.assert_close(found.nearest, expected[:-1].amin(0), rtol=1e-8, atol=1e-8)
-    torch.testing.assert_close(found.centre, expected[-1], rtol=1e-8, atol=1e-8)
+def test_temperatures_are_fitted_to_the_scores_of_the_discriminants(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = samples(100)
+    z = torch.cat([x, x.square()], 1)
+    seen: list[Tensor] = []
 
+    def fitted(expected: float, scores: Tensor, labels: Tensor) -> float:
+        assert expected == 1
+        assert torch.equal(labels, y)
+        seen.append(scores)
+        return 2.0
 
-def test_an_update_is_a_solution_with_the_same_ridge() -> None:
-    x, y = samples(120)
-    answer = Discriminant(statistics(x[:100], y[:100]), 12)
-    answer.leave_out(x[:30], y[:30], torch.arange(30))
-    weights, means, scatter, _ = statistics(x, y)
-    values, vectors = torch.linalg.eigh(scatter - statistics(x[:100], y[:100])[2])
-    rows = (vectors * values.clamp(min=0).sqrt()).T
-    answer.update(rows, weights, means)
-    means, scatter = answer.scaled(means), scatter * answer.scale[:, None] * answer.scale
-    regular = scatter + answer.ridge.ridge * torch.eye(12)
-    torch.testing.assert_close(answer.inverse.matrix(), torch.linalg.inv(regular), rtol=1e-5, atol=1e-6)
-    torch.testing.assert_close(answer.ridge.solved, means @ torch.linalg.inv(regular), rtol=1e-5, atol=1e-6)
-    assert answer.ridge.trace == pytest.approx(float(torch.linalg.inv(regular).trace()), rel=1e-5)
-    kept = answer.leave_out(x[:30], y[:30], torch.arange(30))
-    answer._kept = None
-    torch.testing.assert_close(kept.measured.scores, answer.leave_out(x[:30], y[:30], torch.arange(30)).measured.scores)
-
-
-def test_an_update_by_one_sample() -> None:
-    x, y = samples(101)
-    before, after = statistics(x[:100], y[:100]), statistics(x, y)
-    answer = Discriminant(before, 12)
-    n = before[0][y[100]]
-    row = (x[100] - before[1][y[100]]) * (n / (n + 1)).sqrt()
-    answer.update(row[None], after[0], after[1])
-    regular = after[2] * answer.scale[:, None] * answer.scale + answer.ridge.ridge * torch.eye(12)
-    expected = answer.scaled(after[1]) @ torch.linalg.inv(regular)
-    torch.testing.assert_close(answer.ridge.solved, expected, rtol=1e-5, atol=1e-6)
+    monkeypatch.setattr(criterion, "fitted_temperature", fitted)
+    monkeypatch.setattr(criterion, "LEAST", -0.1)  # so that both sets count
+    parts = (x, z)
+    settings = choose([statistics(part, y) for part in parts], parts, y)
+    members = [
+        Discriminant(statistics(part, y), ones(part.shape[1]), setting)
+        for part, setting in zip(parts, settings, strict=True)
+    ]
+    found = added([(each.setting.share, each.leave_out(part, y)) for each, part in zip(members, parts, strict=True)])
+    assert_scores(found.scores, seen[0] / 2, 1e-6)
 
 
 def kept_in_any_order(x: Tensor, y: Tensor, capacity: int) -> KeptSample:
@@ -316,18 +383,3 @@ def test_keys_look_random() -> None:
     assert found.min() >= 0
     assert abs(float(found.double().mean()) / 2**61 - 1) < 0.05
     assert abs(float((found % 2).double().mean()) - 0.5) < 0.05
-
-
-def test_features_are_standardised_by_degrees() -> None:
-    """There is no share of the variance at which factors jump: rounding errors would decide on which side they are."""
-    last = None
-    for share in torch.linspace(0.0, 0.6, 301, dtype=torch.float64):
-        scatter = torch.cat([torch.ones(4), share.repeat(16)]).double().diag() * 100 + 1e-3
-        scale = feature_scale(
-            Statistics(torch.tensor([60.0, 60.0]).double(), torch.zeros(2, 20).double(), scatter, None)
-        )
-        if last is not None and share > 0.01:
-            assert float((scale / last).log().abs().max()) < 0.15
-        last = scale
-    assert last is not None
-    assert float(last.std()) == 0  # evenly distributed: one factor

@@ -19,6 +19,7 @@ from onebyone import OnlineClassifier, Spec, create
 from onebyone.engine import measure_cost
 from onebyone.paper.printed import printed
 from onebyone.paper.records import CellKey
+from onebyone.statistics.criterion import SHRINKAGES
 from page_numbers import (
     ROOT,
     Cells,
@@ -58,7 +59,6 @@ MANY = Column("few/many.csv", by=("dataset", "memory_per_class"), scale=100)
 HYBRID = ("dataset", "classes_per_task", "M", "share")
 TUNED = ("classes_per_task", "memory_per_class", "options")
 SEARCHED = ("classes_per_task", "memory_per_class", "seed", "options")
-HELD_OUT = ("dataset", "M", "classes_per_task", "seed", "options")
 MOST = tuple(Code(f"onebyone.methods.choice:MAX_{kind}_BYTES", 1e-6) for kind in ("IMAGE", "VECTOR", "ENCODED"))
 IMAGE_BYTES = 32 * 32 * 3
 MISSED = [(1, 100), (2, 5), (2, 20), (2, 50), (2, 100)]  # classes per task and M
@@ -102,13 +102,6 @@ def thirty() -> Iterator[float]:
         spec = Spec(shape=(3, 32, 32), num_classes=classes)
         own, other = create("replay", spec, replay_size=30), create("er-aml", spec)
         yield 100 * (measure_cost(own).flops / measure_cost(other).flops - 1)
-
-
-def last_row() -> list[float]:
-    """The range over seeds without a covariance."""
-    found = Column("statistics/ablation.csv", by=("removed", "seed")).groups()
-    values = [value for (removed, _), value in found.items() if removed.startswith("covariance")]
-    return [max(values) - min(values)]
 
 
 def behind_class_means() -> list[float]:
@@ -196,26 +189,23 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         Column("encoded/cifar10-rare.csv", "recall", by=("case",), whole=True),
         Column("encoded/cifar10-rare.csv", "recall", whole=True),
         *(MANY, SMALL, Computed(behind_class_means)),
-        Code("onebyone.methods.lda:ENCODED_GAIN", 100, -1),
         Stated("45,000", "training images of nine classes of CIFAR-10"),
     ),
     "docs/methods/patch-lda.md": (
         Column("statistics/held-out.csv", by=("dataset", "M", "seed", "options")),
-        Column("statistics/held-out.csv", "forgetting", by=HELD_OUT, whole=True),
         Column("statistics/ablation.csv", by=("removed",)),
-        Column("statistics/ablation.csv", "bytes", ("removed",), "M=20", 1e-3, whole=True),
         *(Column("few/cifar10-few.csv", value, ("case",)) for value in ("accuracy", "ncm", "confidence", "ece")),
         Column("few/cifar100-few.csv", "ece", ("case",)),
         *(Column("few/cifar10-rare.csv", value, ("case",)) for value in ("recall", "ece")),
         *(Column("few/unknown.csv", value, ("case",)) for value in ("typicality", "distance", "largest probability")),
         Column("few/unknown.csv", "known turned away", by=("case",), scale=100),
         Column("few/many.csv", "ece", ("dataset", "memory_per_class")),
-        *(Column("few/turn.csv", value, ("case",), scale=100) for value in ("same", "accuracy", "complete")),
         Computed(lambda: work(100, "patch-lda")),
-        *(Computed(removed_parts), Computed(last_row), Computed(megabytes), *MOST),
-        Code("onebyone.methods.patch_lda:KEPT_SHARE", 100),
-        Code("onebyone.methods.temperature:PATCH_FEATURES.ratio"),
-        Code("onebyone.methods.temperature:SMALL_SAMPLE"),
+        *(Computed(removed_parts), *MOST),
+        Code("onebyone.statistics.patch_lda:KEPT_SHARE", 100),
+        Code("onebyone.statistics.patch_lda:KEPT_VECTORS", 100),
+        Code("onebyone.statistics.criterion:LEAST", 100),
+        Computed(lambda: SHRINKAGES),
         Stated("10,000 5,000 1,000", "test images, and numbers of training images"),
     ),
     "docs/methods/replay.md": (

@@ -215,7 +215,7 @@ def test_a_forged_file_is_refused(saved: bytes, change: Any, message: str, tmp_p
         (with_value("room", 10**12), "it must be at least"),
         (with_value("options.budget", 10**7), "is torch"),
         (with_value("options.budget", 10**12), "is torch"),
-        (with_value("options.budget", 10**40), "damaged"),
+        (with_value("options.budget", 10**40), "is torch|damaged"),
         (with_value("layout.shape", [10**7]), "it must be at least"),
         (tensor("counts", lambda old: -old), "class without a label|counts of samples"),
         (tensor("moments.weights", lambda old: old - 1e9), "counts of samples"),

@@ -15,10 +15,10 @@ from classifiers import learner_of
 from onebyone import Dataset, OnlineClassifier, Spec, UsageError, create
 from onebyone.engine.static import blank_batch, shapes_only
 from onebyone.methods import grown
-from onebyone.methods.hybrid import Hybrid
 from onebyone.methods.replay_learner import COSINES
-from onebyone.methods.temperature import ANY_FEATURES, fitted_temperature, probabilities
+from onebyone.methods.temperature import fitted_temperature, probabilities
 from onebyone.runs import RunConfig, run
+from onebyone.statistics.hybrid import Hybrid
 from onebyone.testing.watch import NoValueReads
 
 DIGITS, VECTORS = Spec((1, 8, 8), 10), Spec((20,), 4, torch.float32)
@@ -197,7 +197,7 @@ def test_probabilities_are_those_of_statistics_until_there_are_20_predictions(tm
     state = clf._fitted()
     assert isinstance(state.learner, Hybrid)
     statistics, samples = state.learner.statistics, torch.tensor(x[300:])
-    alone = statistics.probabilities(statistics.scores(samples) / statistics.temperature())[:, :2]
+    alone = probabilities(statistics.scores(samples) / statistics.temperature())[:, :2]
     assert np.allclose(clf.predict_proba(x[300:]), alone, atol=1e-6)
     clf.export(tmp_path / "model.pt2")
     exported = torch.export.load(tmp_path / "model.pt2").module()(samples)[0]
@@ -207,7 +207,7 @@ def test_probabilities_are_those_of_statistics_until_there_are_20_predictions(tm
     state = clf._fitted()
     assert len(state.record.y) >= 20
     before, record = state.learner.temperature(), state.record
-    temperature = fitted_temperature(before, record.scores.double(), record.y, ANY_FEATURES.doubt)
+    temperature = fitted_temperature(before, record.scores.double(), record.y)
     assert temperature != pytest.approx(before, rel=0.01)
     scores = state.learner.scores(samples)[:, state.columns].double()
     assert np.allclose(clf.predict_proba(x[300:]), probabilities(scores / temperature), atol=1e-6)

@@ -20,6 +20,7 @@ ORDER = [
     ["data", "tensors"],
     ["streams", "memory", "nets"],
     ["methods"],
+    ["statistics"],
     ["engine", "formats"],
     ["evaluation", "estimator", "executors", "testing"],
     ["runs", "serve"],

@@ -19,8 +19,8 @@ from classifiers import bits
 from onebyone import OnlineClassifier, UsageError, nets
 from onebyone.estimator.folders import find_images, learn_files
 from onebyone.methods import registry
-from onebyone.methods.lda import LDA, LDAOptions
 from onebyone.nets import Adapted, lite0
+from onebyone.statistics.lda import LDA, LDAOptions
 from onebyone.testing import checks
 from test_examples import check_output
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from made_statistics import learn, make
 from onebyone import OnlineClassifier, Spec
 from onebyone.methods import grown
-from onebyone.methods.patch_lda import PatchLDA
-from onebyone.nets import Directions
+from onebyone.statistics.features import Directions
+from onebyone.statistics.patch_lda import PatchLDA
 from test_estimator_export import run_exported
 
 

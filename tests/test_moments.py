@@ -5,8 +5,7 @@ import torch
 from torch import Tensor
 
 from onebyone import UsageError
-from onebyone.memory import Moments
-from onebyone.memory.moments import BLOCK, fold, unfold
+from onebyone.statistics.sums import BLOCK, Moments, fold, unfold
 
 
 def stream(count: int, width: int = 6, classes: int = 4, seed: int = 0) -> tuple[Tensor, Tensor]:

@@ -11,10 +11,10 @@ from torch import nn
 
 import test_pretrained
 from onebyone import load, nets
-from onebyone.methods import lda
-from onebyone.methods.lda import LDA, LDAOptions
 from onebyone.nets import Adapted
 from onebyone.nets.onnx import Session
+from onebyone.statistics import lda
+from onebyone.statistics.lda import LDA, LDAOptions
 from onebyone.tensors import one_thread
 
 

@@ -2,19 +2,23 @@
 
 import pickle
 from collections.abc import Callable
+from contextlib import nullcontext
 from copy import deepcopy
 
 import pytest
 import torch
+from torch import Tensor
 
+from classifiers import units_of
 from made_statistics import VECTORS, filters_of, learn, make, vectors
 from onebyone import Dataset, Spec, UsageError, create
 from onebyone.data import CropFlip
 from onebyone.engine import measure_cost
 from onebyone.engine.static import capture_problem
-from onebyone.methods.patch_lda import PatchLDA
+from onebyone.methods.temperature import probabilities
 from onebyone.runs.config import RunConfig
 from onebyone.runs.run import run
+from onebyone.statistics.patch_lda import MOST_DIRECTIONS, PatchLDA
 
 
 @pytest.mark.parametrize("size", [1, 7, 1438])
@@ -66,6 +70,7 @@ def test_steps_on_images_can_be_recorded(digits: Dataset) -> None:
     for name, tensor in other.state_dict(keep_vars=True).items():
         if name != "_extra_state":
             learner.state_dict(keep_vars=True)[name].copy_(tensor)
+    learner.drop_solution()  # as the engine does after a replay
     assert torch.equal(learner.scores(x), other.scores(x))
 
 
@@ -95,7 +100,7 @@ def test_a_state_may_be_loaded_at_any_moment(digits: Dataset, kind: str) -> None
         (Spec((1, 8, 8), 10), 614_400),
         (Spec((3, 32, 32), 10), 153_600),
         (Spec((3, 32, 32), 100), 6_144_000),
-        (VECTORS, 20_000),
+        (VECTORS, 30_000),
     ],
     ids=str,
 )
@@ -103,15 +108,16 @@ def test_a_budget_is_used_and_never_exceeded(spec: Spec, budget: int) -> None:
     learner = make(spec, budget=budget)
     assert learner.memory_bytes == measure_cost(learner).memory_bytes <= budget
     another = sum(t.nbytes for part in learner.parts(filters_of(learner) + 1) for t in part.state_dict().values())
-    assert another + learner.chosen.scales.nbytes > budget
+    assert another + learner.chosen.scales.nbytes > budget or filters_of(learner) == MOST_DIRECTIONS
 
 
-@pytest.mark.parametrize("spec", [Spec((3, 224, 224), 100), VECTORS], ids=str)
-def test_a_budget_may_be_large(spec: Spec) -> None:
+def test_a_budget_may_be_large() -> None:
     """A terabyte, on a device of shapes only: no size on the way to the answer is beyond what torch can name."""
     with torch.device("meta"):
-        learner = create("patch-lda", spec, device="meta", budget=10**12)
+        learner = create("patch-lda", Spec((3, 224, 224), 100), device="meta", budget=10**12)
+        vectors = create("patch-lda", VECTORS, device="meta", budget=10**12)
     assert 0.999 * 10**12 < learner.memory_bytes <= 10**12
+    assert filters_of(vectors) == MOST_DIRECTIONS
 
 
 def test_too_small_a_budget_is_refused() -> None:
@@ -203,31 +209,21 @@ def test_units_and_offsets_of_vectors_do_not_matter_without_projections() -> Non
 
 
 @pytest.mark.parametrize("budget", [20_000, 500_000])
-def test_projections_are_used_only_if_they_help(budget: int) -> None:
-    """With a large budget there are more projections than samples: as many are used as there are samples for."""
+def test_projections_count_as_far_as_they_help(budget: int) -> None:
     generator = torch.Generator().manual_seed(0)
     circle = torch.randn(600, 2, generator=generator)
     inside = (circle.norm(dim=1) < 1).long()
     learner = learn(make(Spec((2,), 2, torch.float32), budget=budget), circle[:400], inside[:400])
-    assert 2 < learner.solution().members[-1][1].count <= 200
     assert (learner.predict(circle[400:]) == inside[400:]).float().mean() > 0.93
+    values, projections = learner.solution().settings
+    assert projections.share > 0.9
     for counts in ([200] * 4, [1500, 100, 60, 40]):  # normally distributed: no projection helps
         y = torch.repeat_interleave(torch.arange(4), torch.tensor(counts))
         x = torch.randn(len(y), 6, generator=generator) + 2 * torch.eye(4, 6)[y]
         learner = learn(make(Spec((6,), 4, torch.float32), budget=budget), x, y)
         assert learner.moments.width > 30
-        assert [answer.count for _, answer in learner.solution().members] == [6]
-
-
-@pytest.mark.parametrize("values", [1.0, 1000.0])
-def test_the_scale_of_values_does_not_depend_on_projections(values: float) -> None:
-    """Of values of one unit, those that vary little count little, whatever the unit is."""
-    generator = torch.Generator().manual_seed(0)
-    x = values * torch.randn(12, 40, generator=generator) * torch.linspace(0.3, 1, 40)
-    y = torch.arange(12) % 3
-    small, large = (learn(make(Spec((40,), 3, torch.float32), budget=size), x, y) for size in (40_000, 400_000))
-    assert small.moments.width < large.moments.width
-    torch.testing.assert_close(small.scores(x), large.scores(x))
+        values, projections = learner.solution().settings
+        assert values.share > projections.share
 
 
 @pytest.mark.parametrize("kind", ["images", "vectors", "circle"])
@@ -265,51 +261,34 @@ def fresh_of(learner: PatchLDA) -> PatchLDA:
     return fresh
 
 
-def test_every_write_is_seen(digits: Dataset) -> None:
-    x, y = digits.train_x[:200], digits.train_y[:200]
-    learner = learn(make(digits.spec), x[:100], y[:100])
-    early = learner.scores(x)
-    state = {name: tensor.clone() for name, tensor in learner.state_dict().items()}
-    learn(learner, x[100:], y[100:])
-    assert not torch.equal(learner.scores(x), early)
-    learner.load_state_dict(state)
-    assert torch.equal(learner.scores(x), early)
-    for tensor in (learner.moments.sums.data, learner.moments.weights.data):
-        tensor[[0, 1]] = tensor[[1, 0]]
-    assert not torch.equal(learner.scores(x), early)
-    learner.load_state_dict(state)
-    learner.moments.products[-1, 0] += 10  # a single value
-    assert not torch.equal(learner.scores(x), early)
-
-
-def test_writes_are_seen_in_inference_mode(digits: Dataset) -> None:
-    """Where PyTorch does not count what changes a tensor."""
-    x, y = digits.train_x[:200], digits.train_y[:200]
-    with torch.inference_mode():
-        learner = learn(make(digits.spec), x[:100], y[:100])
-        early = learner.scores(x)
-        assert torch.equal(learner.scores(x), early)
-        learner.moments.products[-1, 0] += 10
-        assert not torch.equal(learner.scores(x), early)
+def close(one: PatchLDA, other: PatchLDA, x: Tensor) -> None:
+    """Scores are the same up to a number per sample."""
+    found, expected = (each.scores(x) for each in (one, other))
+    found, expected = (scores - scores.amax(1, keepdim=True) for scores in (found, expected))
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("kind", ["images", "vectors"])
 def test_statistics_can_be_merged_and_samples_removed(digits: Dataset, kind: str) -> None:
     x, y = (digits.train_x[:300], digits.train_y[:300]) if kind == "images" else vectors(300)
     spec = digits.spec if kind == "images" else VECTORS
-    single = learn(make(spec), x, y)
-    parts = [learn(make(spec), x[start::7], y[start::7], 5) for start in range(7)]
+    with units_of(x.numpy()) if kind == "vectors" else nullcontext():
+        single = learn(make(spec), x, y)
+        parts = [learn(make(spec), x[start::7], y[start::7], 5) for start in range(7)]
+        left = learn(make(spec), x[:100], y[:100])
     merged = parts.pop(3)
     while parts:
         merged.merge(parts.pop())
     same_statistics(single, merged)
-    torch.testing.assert_close(merged.scores(x), single.scores(x), rtol=1e-9, atol=1e-9)
-    assert merged.temperature() == pytest.approx(single.temperature(), rel=1e-9)
+    close(merged, single, x)
 
     merged.forget(x[100:], y[100:])
-    left = learn(make(spec), x[:100], y[:100])
     assert torch.equal(merged.counts, left.counts)
-    torch.testing.assert_close(merged.scores(x), left.scores(x), rtol=1e-9, atol=1e-9)
+    kept = merged.kept.used().sum()
+    assert torch.isin(merged.kept.keys[:kept], left.kept.keys).all()
+    left.refresh()
+    left.kept.load_state_dict(merged.kept.state_dict())  # samples that were dropped before do not come back
+    close(merged, left, x)
     with pytest.raises(UsageError, match="cannot all have been learnt"):
         deepcopy(merged).forget(x[200:260], y[:60])
 
@@ -321,8 +300,11 @@ def test_classes_can_be_united_and_forgotten(digits: Dataset, kind: str) -> None
     united = learn(make(spec), x, y)
     united.unite(3, 1)
     expected = learn(make(spec), x, y.where(y != 3, 1))
+    assert expected.extractor.filters.equal(united.extractor.filters)
     assert torch.equal(united.counts, expected.counts)
-    torch.testing.assert_close(united.scores(x), expected.scores(x), rtol=1e-9, atol=1e-9)
+    expected.kept.load_state_dict(united.kept.state_dict())  # samples that were dropped before do not come back
+    expected.refresh()
+    close(united, expected, x)
     united.forget_class(1)
     assert united.counts[1] == 0
     assert 1 not in united.predict(x)
@@ -345,7 +327,7 @@ def test_probabilities_are_calibrated(digits: Dataset) -> None:
     for count in (50, 300):
         learner = learn(make(digits.spec, budget=400_000), digits.train_x[:count], digits.train_y[:count])
         scores = learner.scores(digits.test_x)
-        confidence = learner.probabilities(scores / learner.temperature()).amax(1).mean()
+        confidence = probabilities(scores / learner.temperature()).amax(1).mean()
         accuracy = (scores.argmax(1) == digits.test_y).double().mean()
         assert abs(confidence - accuracy) < 0.1
         left_out = learner.left_out()
@@ -354,7 +336,6 @@ def test_probabilities_are_calibrated(digits: Dataset) -> None:
 
 
 def test_four_samples_of_two_classes_are_enough_for_a_sensible_confidence() -> None:
-    """The signal of the scores is often estimated as negative then; a temperature of it alone would be infinite."""
     gaps = []
     for seed in range(12):
         generator = torch.Generator().manual_seed(seed)
@@ -362,7 +343,7 @@ def test_four_samples_of_two_classes_are_enough_for_a_sensible_confidence() -> N
         x = means[y] + torch.randn(408, 200, generator=generator)
         learner = learn(make(Spec((200,), 2, torch.float32), budget=2_000_000), x[:8], y[:8])
         scores = learner.scores(x[8:])
-        confidence = learner.probabilities(scores / learner.temperature()).amax(1).mean()
+        confidence = probabilities(scores / learner.temperature()).amax(1).mean()
         gaps.append(abs(confidence - (scores.argmax(1) == y[8:]).double().mean()))
     assert sum(gaps) / len(gaps) < 0.15
 

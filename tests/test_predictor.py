@@ -10,7 +10,7 @@ import torch
 from classifiers import X, Y
 from onebyone import OnlineClassifier
 from onebyone.estimator.predictor import Predictor
-from onebyone.methods.hybrid import Hybrid
+from onebyone.statistics.hybrid import Hybrid
 
 
 def test_a_frozen_predictor_answers_as_the_classifier_did_while_that_learns_on() -> None:

@@ -18,11 +18,11 @@ def test_undo_is_exact_also_for_the_first_class_and_after_a_restart(tmp_path: Pa
     service.submit(Operation("undo")).result(60)
     assert service.model.state is None
     assert state(service.model) == empty
-    learn(service, X[:40], Y[:40])
+    learn(service, X[:50], Y[:50])  # from then on, the units in which values are projected stay
     before = service.model.counts()
     moments = service.model.classifier._state.learner.moments.state_dict()  # type: ignore[union-attr, operator]
     moments = {name: tensor.clone() for name, tensor in moments.items()}
-    learn(service, X[40:60], ["new"] * 20)
+    learn(service, X[50:60], ["new"] * 10)
     service.close()
     service = Service(tmp_path / "state")
     assert service.submit(Operation("undo")).result(60)["labels"] == ["new"]

@@ -10,9 +10,17 @@ from torch import Tensor
 
 from made_statistics import statistics
 from onebyone import OnlineClassifier
-from onebyone.methods import typicality
-from onebyone.methods.discriminant import Discriminant, Omitted
-from onebyone.methods.typicality import ClassScales, Distances, weight_of_ratio
+from onebyone.statistics import typicality
+from onebyone.statistics.criterion import choose
+from onebyone.statistics.discriminant import Discriminant
+from onebyone.statistics.typicality import ClassScales, Distances, weight_of_ratio
+
+
+def chosen(x: Tensor, y: Tensor) -> Discriminant:
+    """The discriminant with the setting that is chosen for these samples."""
+    summary = statistics(x, y)
+    (setting,) = choose([summary], [x], y)
+    return Discriminant(summary, torch.ones(x.shape[1], dtype=torch.float64), setting)
 
 
 @pytest.mark.parametrize("as_ratio", [False, True])
@@ -23,11 +31,12 @@ def test_typicality_is_a_ratio_if_samples_differ_in_scale(as_ratio: bool) -> Non
     x = noise + 2 * centres[y]
     if as_ratio:
         x *= torch.logspace(-0.5, 0.5, 400, dtype=torch.float64)[torch.randperm(400, generator=generator), None]
-    answer = Discriminant(statistics(x, y), 12)
-    found = answer.leave_out(x, y, torch.arange(400))
-    known = found.measured.distances(answer.ridge.noise)
-    assert weight_of_ratio(known, found.measured.scores, found.y) == as_ratio
-    far_away = answer.measured(100 * x).distances(answer.ridge.noise).typicality(as_ratio)
+    answer = chosen(x, y)
+    found = answer.leave_out(x, y)
+    usual = float((found.itself - 2 * found.plain.amax(1)).mean())
+    known = found.distances(usual)
+    assert weight_of_ratio(known, found.plain, y) == as_ratio
+    far_away = answer.measured(100 * x).distances(usual).typicality(as_ratio)
     assert float(far_away.max()) < float(known.typicality(as_ratio).quantile(0.05))
 
 
@@ -80,14 +89,10 @@ def spread(wide: float, seed: int, count: int = 400) -> tuple[Tensor, Tensor]:
     return centres[y] + deviations[y, None] * torch.randn(count, 10, generator=generator, dtype=torch.float64), y
 
 
-def left_out(x: Tensor, y: Tensor) -> Omitted:
-    return Discriminant(statistics(x, y), 10).leave_out(x, y, torch.arange(len(y)))
-
-
 def test_scales_are_used_if_classes_vary_differently_only() -> None:
     for wide in (1.0, 4.0):
-        found = left_out(*spread(wide, 0))
-        scales = ClassScales.of(found.measured.distances(1.0), False, found.y, 4)
+        x, y = spread(wide, 0)
+        scales = ClassScales.of(chosen(x, y).leave_out(x, y).distances(1.0), False, y, 4)
         assert bool((scales.every == 1).all()) == (wide == 1)
     assert scales.every.argmax() == 0
 

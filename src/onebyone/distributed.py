@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from filelock import BaseFileLock
 from torch import Tensor
 
@@ -31,7 +32,7 @@ from onebyone.engine.pack import Steps
 from onebyone.errors import Interrupted, UsageError
 from onebyone.estimator import OnlineClassifier, folders
 from onebyone.estimator.classifier import learning
-from onebyone.estimator.inputs import check_settings, read_samples
+from onebyone.estimator.inputs import Layout, check_settings, read_samples
 from onebyone.estimator.model import State, begin
 from onebyone.executors import Executor, Failed, Status, Worker, executor_named
 from onebyone.methods.learner import NOT_MERGEABLE
@@ -241,11 +242,27 @@ def blank(classifier: OnlineClassifier, parts: Sequence[Shard]) -> OnlineClassif
         state = begin(parameters, layout, X)
     if known is not None:
         state = replace(state, feature_names=known.feature_names)
-    if not state.learner.mergeable:
+    learner = state.learner
+    if not learner.mergeable:
         raise UsageError(NOT_MERGEABLE)
+    if known is not None:
+        learner.prepare_as(known.learner)
+    if learner.first_samples:
+        learner.prepare(first_samples(parts, classifier, layout, learner.first_samples))
     found = OnlineClassifier(**parameters)
     found.replace_state(state)
     return found
+
+
+def first_samples(parts: Sequence[Shard], classifier: OnlineClassifier, layout: Layout, count: int) -> Tensor:
+    """So many samples as the learner reads them, or all if there are fewer."""
+    found: list[Tensor] = []
+    for X in (X for part in parts for X in part.first(classifier)):
+        missing = count - sum(map(len, found))
+        if missing <= 0:
+            break
+        found.extend(read_samples(X[:missing], layout, classifier.channels, classifier).chunks())
+    return torch.cat(found)
 
 
 def as_classifier(state: State, classifier: OnlineClassifier) -> OnlineClassifier:

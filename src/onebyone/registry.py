@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
@@ -42,8 +42,11 @@ class Registry(Generic[E]):
     onebyone.errors.UsageError: unknown colour 'rad'; did you mean 'red'? Known: red
     """
 
-    def __init__(self, kind: str, plural: str, *, also: Iterable[str] = ()) -> None:
+    def __init__(
+        self, kind: str, plural: str, *, also: Iterable[str] = (), modules: Mapping[str, str] | None = None
+    ) -> None:
         self.kind = kind
+        self.modules = dict(modules or {})  # of this package: those that register a name, imported when it is asked for
         self.group = f"onebyone.{plural}"
         self.also = tuple(also)  # further names that an error message offers
         self.entries: dict[str, E] = {}
@@ -74,10 +77,12 @@ class Registry(Generic[E]):
 
     def get(self, name: str) -> E:
         """The entry of this name; an unknown one raises a ``UsageError`` that offers the nearest."""
+        if name not in self.entries and name in self.modules:
+            import_module(self.modules[name])
         if name not in self.entries:
             self.load_plugins()
         if name not in self.entries:
-            raise unknown(self.kind, name, [*self.entries, *self.also])
+            raise unknown(self.kind, name, [*self.entries, *self.modules, *self.also])
         return self.entries[name]
 
     def code(self, name: str) -> str:
@@ -96,6 +101,8 @@ class Registry(Generic[E]):
 
     def all(self) -> dict[str, E]:
         """Every entry by name, in order of registration; those of installed packages last."""
+        for module in self.modules.values():
+            import_module(module)
         self.load_plugins()
         return dict(self.entries)
 

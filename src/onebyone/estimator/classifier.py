@@ -126,10 +126,11 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     pixels. They are gray if all images of the first call are gray. Transparent pixels become white.
 
     Bytes (uint8) are stored as bytes and scaled to [-1, 1]. Other numbers are converted to float32, which has 7
-    significant digits, so subtract an offset from large values such as timestamps. Vectors are standardised by the mean
-    and standard deviation of the samples seen so far, unless an encoder is given. Images of floating-point numbers are
-    used unchanged, so they must have the same scale in all calls. A pretrained encoder by name expects values from 0
-    (black) to 1 (white).
+    significant digits, so subtract an offset from large values such as timestamps. Vectors are standardised, unless an
+    encoder is given: by the samples seen so far. With methods that keep statistics, the units in which values are
+    projected follow from the first 50 samples, and belong to the classifier from then on. Images of floating-point
+    numbers are used unchanged, so they must have the same scale in all calls. A pretrained encoder by name expects
+    values from 0 (black) to 1 (white).
 
     Labels can have any hashable type except bytes, but all must have the same type. ``classes_`` holds the classes
     known so far, sorted if they can be sorted.
@@ -138,9 +139,10 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     ValueError. Sparse samples, and samples that are not numbers, raise a TypeError, as in scikit-learn.
 
     With methods that keep statistics, an answer takes all samples into account. While samples come in calls of up to
-    32, three settings may lag behind: the units of features, the regularisation, and how much projections count. They
-    are chosen again before the samples have grown by a fifth, and after a larger call, ``merge``, ``forget``
-    and a ``rename`` that unites classes. Asking, copying, saving and loading change no answer.
+    32, the settings may lag behind: the units of features, how much projections count, the ridge, the shrinkage of
+    class means and the temperature. They are chosen again when the samples have grown by a fifth, for vectors when a
+    class is new, and after a larger call, ``merge``, ``forget`` and a ``rename`` that unites classes. Asking, copying,
+    saving and loading change no answer.
 
     Several threads can use the same classifier. Only one call runs at a time, so learn few samples per call if
     predictions must not wait long.
@@ -162,7 +164,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Name of a method, one of ``onebyone.methods()``. ``"auto"`` chooses a method in the first call and stores its
         name in ``method_``. With a pretrained encoder or a frozen module, it is ``lda``, which keeps statistics of the
         features (at most 32 MB). Without one, it is ``patch-lda``, which keeps statistics of fixed features (at most 8
-        MB, or 17 MB for vectors), if they fit into ``memory``. Otherwise it is ``replay``, which trains a network.
+        MB, or 64 MB for vectors), if they fit into ``memory``. Otherwise it is ``replay``, which trains a network.
     memory
         Number of samples to store, or a size such as ``"3MB"``. A size includes labels and everything else stored with
         a sample, and is converted to a number of samples in the first call. Methods that keep statistics use at most
@@ -271,6 +273,10 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self, X: Any, y: Any = None, classes: Iterable[Label] | None = None, sample_weight: Any = None
     ) -> Self:
         """Learn from more samples, in one pass and in the given order.
+
+        With methods that keep statistics, the samples count from the next answer on. After a call with at most 32
+        samples, the settings of the discriminant may be those of before: they are chosen again when the samples have
+        grown by a fifth.
 
         Parameters
         ----------
@@ -583,9 +589,15 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def merge(self, other: Self) -> Self:
         """Merge another classifier into this one, as if this one had learnt the samples of both.
 
-        This works for methods that keep statistics, such as ``patch-lda``. The order of merges does not matter. Classes
-        with the same label become one class. Both classifiers must have the same parameters, and samples of the same
-        shape and type. A classifier that has learnt nothing becomes a copy of ``other``.
+        This works for methods that keep statistics, such as ``patch-lda``. The sums are exact, and the order of merges
+        does not matter. The settings are chosen again, from the kept samples of both. Classes with the same label
+        become one class. Both classifiers must have the same parameters, and samples of the same shape and type. A
+        classifier that has learnt nothing becomes a copy of ``other``.
+
+        Vectors are projected in units that follow from the first 50 samples of a classifier. If two classifiers have
+        different units, merging keeps the sums of values and drops the projections, with a warning. Copies of one
+        classifier that has learnt 50 samples have the same units. Let each copy but one ``forget`` these samples before
+        it is merged, because they would count twice.
 
         Parameters
         ----------
@@ -619,12 +631,13 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def forget(self, X: Any, y: Any) -> Self:
         """Forget samples that were learnt.
 
-        With methods that keep statistics, scores and predicted classes are then as if these samples had never been
-        learnt. Probabilities may differ a little, because a few samples are kept for calibration, and those that are
-        forgotten are not replaced. Networks remove the samples from their memory and counts, but the effect of the
-        samples on the weights stays. To remove it, train a new classifier without them. The samples are assumed to have
-        been learnt with weight 1. If all samples of a class are forgotten, the class stays in ``classes_`` with the
-        probability 0. Use ``forget_class`` to remove it.
+        With methods that keep statistics, the sums are then as if these samples had never been learnt. The settings are
+        chosen again from the samples that are still kept, and samples that were dropped do not come back. So scores
+        equal those of one pass given the same kept samples. They may differ a little from those of one pass over the
+        remaining samples. The units in which vectors are projected stay as they are. Networks remove the samples from
+        their memory and counts, but the effect of the samples on the weights stays. To remove it, train a new
+        classifier without them. The samples are assumed to have been learnt with weight 1. If all samples of a class
+        are forgotten, the class stays in ``classes_`` with the probability 0. Use ``forget_class`` to remove it.
 
         Samples are not stored, so whether these were learnt cannot be checked. Some mistakes are refused: more samples
         than were learnt of a class, or sums that no samples can have. Other samples that were never learnt are

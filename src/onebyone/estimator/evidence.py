@@ -11,9 +11,9 @@ from torch import Tensor
 
 from onebyone.errors import UsageError
 from onebyone.estimator.inputs import Layout
-from onebyone.memory.sample import EMPTY, keys, rank_in_class
 from onebyone.methods import LeftOut
 from onebyone.methods.registry import AnyLearner
+from onebyone.statistics.kept import EMPTY, keys, rank_in_class
 
 EvidenceSource = Literal["left out", "held back", "left out by the statistics", "predicted before learnt"]
 SIZE = 256  # predictions that are recorded

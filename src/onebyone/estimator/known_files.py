@@ -12,7 +12,7 @@ from torch import Tensor
 
 from onebyone.errors import UsageError
 from onebyone.estimator.labels import Label
-from onebyone.memory.sample import as_words, keys
+from onebyone.statistics.kept import as_words, keys
 
 TENSORS = {  # in a saved classifier
     "files.keys": torch.int64,

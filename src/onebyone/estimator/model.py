@@ -38,6 +38,7 @@ from onebyone.seeding import seeded
 # Capacity for classes at first. From 16 on, doubling it does not change a bit of any score. Products of smaller
 # matrices are summed in another order.
 INITIAL_CAPACITY = 16
+LEAST_VECTOR = 250  # bytes that a sample counts, so that short vectors have room for projections
 EXPECTED_CLASSES = 64  # "auto" chooses statistics only if those of this many classes fit into the memory
 LARGE_IMAGE = (3, 224, 224)  # a shape that every encoder of images reads
 MAX_PATCH_IMAGE = 64  # pixels of the shorter side from which a warning recommends an encoder
@@ -627,12 +628,15 @@ def memory_samples(amount: Any, build: Callable[..., AnyLearner]) -> int:
 def budget(amount: Any, layout: Layout, encoder: Adapted | None = None) -> int:
     """The parameter ``memory`` in bytes. A number of samples is converted to the bytes of the samples alone.
 
-    With an encoder these are the bytes of the images that it reads, or of its features if that is more. So a small
-    image, which it enlarges, counts as much as a large one.
+    A vector counts as 250 bytes at least: short ones need projections most. With an encoder these are the bytes of the
+    images that it reads, or of its features if that is more. So a small image, which it enlarges, counts as much as a
+    large one.
     """
     if isinstance(amount, str):
         return number_of_bytes(amount, "memory")
     sample = math.prod(layout.shape) * layout.dtype.itemsize
+    if layout.axes == "vector":
+        sample = max(sample, LEAST_VECTOR)
     if encoder is not None:
         sample = max(sample, 4 * encoder.width, 3 * math.prod(nets.image_size(encoder) or (0,)))
     return number_of_samples(amount) * sample

@@ -25,7 +25,7 @@ from onebyone.estimator.inputs import Samples
 from onebyone.estimator.labels import to_json
 from onebyone.estimator.model import State, check_finite, known_labels
 from onebyone.files import atomic_write
-from onebyone.methods.temperature import ANY_FEATURES, fitted_temperature, probabilities
+from onebyone.methods.temperature import fitted_temperature, probabilities
 
 SUPPORT = 2  # values that must be expected below a quantile of values
 # torch warns here of each operator of torchvision that it cannot export because torchvision is not installed. No method
@@ -145,7 +145,7 @@ class Predictor:
             return expected
         scores, y, _ = self.state.evidence.predictions
         usable = scores.gather(1, y[:, None])[:, 0].isfinite()  # not of a class that the learner has never seen
-        return fitted_temperature(expected, scores[usable].double(), y[usable], ANY_FEATURES.doubt)
+        return fitted_temperature(expected, scores[usable].double(), y[usable])
 
     @cached_property
     def shift(self) -> Tensor | None:

@@ -35,10 +35,10 @@ from onebyone.estimator.known_files import KnownFiles
 from onebyone.estimator.labels import Label
 from onebyone.estimator.model import State, augmentation, check_replay_size, encoder_option, learner_parameters
 from onebyone.formats import CLASSIFIER, newer
-from onebyone.memory import Moments
 from onebyone.methods import AUTO, method
 from onebyone.methods.learner import GENERATOR
 from onebyone.methods.registry import AnyLearner
+from onebyone.statistics.sums import Moments
 from onebyone.tensors import digest, read_tensors, write_tensors
 
 # A file: tensors, a description as JSON in the header, and a checksum of both

@@ -11,16 +11,12 @@ from onebyone.methods import er_ace  # noqa: F401
 from onebyone.methods import supbyol  # noqa: F401
 from onebyone.methods import ccp  # noqa: F401
 from onebyone.methods import replay  # noqa: F401
-from onebyone.methods import patch_lda  # noqa: F401
-from onebyone.methods import lda  # noqa: F401
-from onebyone.methods import hybrid  # noqa: F401
 from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.network import NetworkLearner
 from onebyone.methods.options import BudgetOptions, Options, ReplayOptions
 from onebyone.methods.replay_learner import Encoded, ReplayLearner
 from onebyone.methods.choice import AUTO, auto_budget, choose
 from onebyone.methods.growth import grown
-from onebyone.methods.lda import LDAOptions
 from onebyone.methods.heads import CosineOptions, CosineReplay, LinearReplay
 from onebyone.methods.registry import create, find, method, methods, register
 from onebyone.registry import import_source as load
@@ -31,7 +27,6 @@ __all__ = [
     "CosineOptions",
     "CosineReplay",
     "Encoded",
-    "LDAOptions",
     "Learner",
     "LeftOut",
     "LinearReplay",

@@ -172,6 +172,17 @@ class Learner(nn.Module, ABC, Generic[C]):
         self.counts[slot] = 0  # what is forgotten is a class without samples
         self.forget_class(slot)
 
+    @property
+    def first_samples(self) -> int:
+        """How many samples it has to see before parts of a stream can be learnt by several copies and merged."""
+        return 0
+
+    def prepare(self, x: Tensor) -> None:
+        """Fix what depends on the first samples, before copies learn; ``x`` are ``first_samples``, or all there are."""
+
+    def prepare_as(self, other: Self) -> None:
+        """Fix it as in another learner with the same options, which may have learnt."""
+
     def reorder(self, slots: Tensor) -> None:
         """Move every class: the class of slot ``slots[i]`` goes to slot i. ``slots`` [C] is a permutation.
 

@@ -28,7 +28,12 @@ class RegisteredMethod:
     summary: str
 
 
-METHODS: Registry[RegisteredMethod] = Registry("method", "methods")
+STATISTICS = "onebyone.statistics"  # the room of these methods imports this one
+METHODS: Registry[RegisteredMethod] = Registry(
+    "method",
+    "methods",
+    modules={name: f"{STATISTICS}.{name.replace('-', '_')}" for name in ("patch-lda", "lda", "hybrid")},
+)
 
 
 def register(name: str, options: type[Checked], *, section: str = "not in the paper") -> Callable[[type[L]], type[L]]:

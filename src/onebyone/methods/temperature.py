@@ -1,33 +1,17 @@
-"""The temperature that turns the scores of a discriminant into probabilities."""
+"""The temperature that turns scores into probabilities."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from onebyone.methods.ridge import Ridge, peak
-
-# Measured with 2 to 10 images per class of 2 to 10 classes: patches, and features of an encoder.
-SMALL_SAMPLE = 1.4  # temperature after few samples, relative to the standard deviation of the scores
-LARGEST = 4.0  # expected temperature, relative to the same
-ENOUGH = 30.0  # degrees of freedom, from which the signal of the scores says more than their deviation
+DOUBT = 0.5  # standard deviation of the logarithm of a temperature around the expected one; measured on images
 STEPS = 4  # of the grid of temperatures, for a factor of 2
-TEMPERATURES = 0.1 * 2 ** (torch.arange(9 * STEPS, dtype=torch.float64) / STEPS)  # relative to the expected one
-
-
-class Expectation(NamedTuple):
-    """What is known of temperatures of one kind of features, relative to those of normally distributed features."""
-
-    ratio: float  # times the sixth root of the number of classes: with more classes, the nearest ones are more alike
-    doubt: float  # standard deviation of its logarithm
-
-
-# Measured on held-out images.
-ANY_FEATURES = Expectation(1.5, 0.5)
-PATCH_FEATURES = Expectation(1.3, 0.2)  # of scores that were divided by the distance
+TEMPERATURES = 0.1 * 2 ** (
+    torch.arange(9 * STEPS, dtype=torch.float64, device="cpu") / STEPS
+)  # relative to the expected one
 
 
 def probabilities(scores: Tensor) -> Tensor:
@@ -45,12 +29,12 @@ def averaged(half: Tensor, once: Tensor, twice: Tensor) -> Tensor:
     return (half + 4 * once + twice) / 6
 
 
-def fitted_temperature(expected: float, scores: Tensor, y: Tensor, doubt: float) -> float:
+def fitted_temperature(expected: float, scores: Tensor, y: Tensor) -> float:
     """The number by which scores are divided for :func:`probabilities`.
 
-    The likelihood of left-out samples, ``scores`` [k, C] of classes ``y`` [k], decides together with an expectation
-    that follows from the statistics. The maximum is found on a grid, and between its points by the parabola through
-    the best one and its two neighbours.
+    The likelihood of left-out samples, ``scores`` [k, C] of classes ``y`` [k], decides together with the expected
+    temperature. The result is the geometric mean over a grid,
+    weighted by probability: it is continuous in the scores.
     """
     scores, y = scores.cpu(), y.cpu()
     tried = expected * torch.cat([TEMPERATURES[:STEPS] / 2, TEMPERATURES, TEMPERATURES[-STEPS:] * 2])
@@ -60,35 +44,5 @@ def fitted_temperature(expected: float, scores: Tensor, y: Tensor, doubt: float)
     each = (own - (below / tried[:, None]).exp().sum(0).log()).exp()  # [temperatures, k] probability of the own class
     mean = averaged(each[: -2 * STEPS], each[STEPS:-STEPS], each[2 * STEPS :])
     likelihood = mean.clamp(min=1e-300).log().sum(1)
-    objective = likelihood - (TEMPERATURES.log() / doubt).square() / 2
-    best = min(max(int(objective.argmax()), 1), len(TEMPERATURES) - 2)
-    between = peak(*objective[best - 1 : best + 2].tolist())
-    return float(TEMPERATURES[best]) * math.pow(2, between / STEPS) * expected
-
-
-def expected_temperature(ridge: Ridge, mixing: Tensor, known: Expectation) -> float:
-    """The temperature that the statistics let expect.
-
-    With few samples the estimate for normally distributed features is unreliable, above all if there are few classes.
-    Then the standard deviation of the scores says more.
-    """
-    usual = SMALL_SAMPLE * score_deviation(ridge, mixing)
-    gaussian = known.ratio * math.pow(len(ridge.weights), 1 / 6) * gaussian_temperature(ridge, mixing, LARGEST)
-    share = ridge.freedom / (ridge.freedom + ENOUGH)
-    return max(math.pow(gaussian, share) * math.pow(usual, 1 - share), 1e-3)
-
-
-def gaussian_temperature(ridge: Ridge, mixing: Tensor, most: float) -> float:
-    """The temperature if features were normally distributed: variance of the scores over their signal.
-
-    It is at most ``most`` standard deviations of the scores: without a signal it would be infinite.
-    """
-    signal, deviation = ridge.signal_and_deviation(mixing)
-    variance, usual = float(deviation.square().mean()), float(signal.mean())
-    largest = most * math.sqrt(variance)
-    return min(variance / usual, largest) if usual > 0 else largest
-
-
-def score_deviation(ridge: Ridge, mixing: Tensor) -> float:
-    _, deviation = ridge.signal_and_deviation(mixing)
-    return math.sqrt(float(deviation.square().mean()))
+    objective = likelihood - (TEMPERATURES.log() / DOUBT).square() / 2
+    return expected * math.exp(float(objective.softmax(0) @ TEMPERATURES.log()))

@@ -12,14 +12,13 @@ from onebyone.nets.creation import (
 from onebyone.nets.encoder import Encoder, Precision, encoders, register
 from onebyone.nets.heads import CosineHead, cosine, multilayer, unit
 from onebyone.nets.normalization import separate_batches
-from onebyone.nets.patches import LARGEST, Directions, Patches, unfitted
+from onebyone.nets.patches import LARGEST, Patches, unfitted
 from onebyone.nets.preprocess import Preprocess, image_size, scaled
 
 __all__ = [
     "LARGEST",
     "Adapted",
     "CosineHead",
-    "Directions",
     "Encoder",
     "Patches",
     "Precision",

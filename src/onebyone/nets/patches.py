@@ -1,4 +1,4 @@
-"""Fixed features, without training: filters that are the same for every stream, or random directions."""
+"""Features of images without training: filters that are the same for every stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,6 @@ ROUNDS = 10  # of k-means
 FLOOR = 0.01  # of the variance of an image: flatter patches than that are mostly noise
 SCENES = 64  # dead leaves images that estimate mean and standard deviation of each feature
 CODES = 8  # units per standard deviation: features are rounded to units when they are summed, up to 127 of them
-LENGTH = 2.0  # of normalised vectors before they are projected, per square root of a dimension
 REGULARISATION = 0.1  # of the whitening; normalised patches have variance 1
 _fitting: ContextVar[bool] = ContextVar("fitting", default=True)
 
@@ -266,76 +265,3 @@ def clusters(points: Tensor, count: int) -> Tensor:
         sums += 1e-9 * centres  # a centre without points stays where it is
         centres = sums / sums.norm(dim=1, keepdim=True).clamp(min=1e-12)
     return centres
-
-
-class Directions(nn.Module):
-    """The values of a vector, and their projections on random directions beyond a random threshold on either side.
-
-    A projection gives 2 features, which separate classes that no hyperplane separates. Values are compressed before
-    they are projected: a value beyond 1 grows logarithmically. So projections are most useful if values are of the
-    order of 1. With ``raw`` false there are only ``filters`` features, for vectors that are too long for the
-    statistics: values are distributed over the features at random, evenly, and each feature is a sum with random signs.
-    This keeps a value as it is where there is room, and stores far fewer numbers than random directions would.
-
-    Features of an encoder have a scale of their own: with ``normalised``, the square roots of the values are projected,
-    as a vector of length 2 per square root of a dimension, so that projections have a standard deviation of about 2.
-
-    >>> directions = Directions((6,), filters=5)
-    >>> directions.fit(seed=0)
-    >>> directions(torch.rand(20, 6, generator=torch.Generator().manual_seed(0))).shape
-    torch.Size([20, 16])
-    """
-
-    filters: Tensor
-    thresholds: Tensor
-    order: Tensor
-    signs: Tensor
-
-    def __init__(self, shape: tuple[int, ...], filters: int, *, raw: bool = True, normalised: bool = False) -> None:
-        super().__init__()
-        (self.size,) = shape
-        self.raw = raw
-        self.normalised = normalised
-        if raw:
-            self.register_buffer("filters", torch.zeros(self.size, filters, dtype=torch.float16))
-            self.register_buffer("thresholds", torch.zeros(2, filters))
-        else:  # a column names the values of a feature
-            rows = -(-self.size // filters)  # rounded up
-            self.register_buffer("order", torch.zeros(rows, filters, dtype=torch.int32))
-            self.register_buffer("signs", torch.zeros(rows, filters, dtype=torch.int8))
-        self.count = filters
-        self.width = self.size + 2 * filters if raw else filters
-
-    def fit(self, seed: int) -> None:
-        """Draw the directions, or how values are distributed."""
-        if next(self.buffers()).is_meta:
-            return
-        generator = torch.Generator().manual_seed(seed)
-        if not self.raw:
-            self.order.view(-1)[: self.size] = torch.randperm(self.size, generator=generator)
-            self.signs.view(-1)[: self.size] = 2 * torch.randint(2, (self.size,), generator=generator) - 1
-            return
-        draw = torch.randn(self.filters.shape, generator=generator)
-        self.filters.copy_(draw / len(draw) ** 0.5)  # so that projections have about unit variance
-        self.thresholds.uniform_(-1, 1, generator=generator)
-
-    def columns(self, count: int) -> Tensor:
-        """The features that are left with this number of filters."""
-        if not self.raw:
-            return torch.arange(count)
-        projected = self.size + torch.arange(2 * self.count).reshape(2, -1)[:, :count].flatten()
-        return torch.cat([torch.arange(self.size), projected])
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[n, values] -> [n, d] features."""
-        x = x.double()
-        if not self.raw:
-            return (x[:, self.order.long()] * self.signs).sum(1)
-        if self.normalised:
-            roots = x.sign() * x.abs().sqrt()
-            compressed = LENGTH * self.size**0.5 * F.normalize(roots)
-        else:
-            compressed = x.sign() * x.abs().log1p()
-        answers = compressed @ self.filters.double()
-        above, below = self.thresholds
-        return torch.cat([x, (answers - above).relu(), (-answers - below).relu()], 1)

@@ -13,14 +13,14 @@ from torch import Tensor
 from onebyone import memory, nets
 from onebyone.data import Spec
 from onebyone.errors import UsageError
-from onebyone.methods.lda import LDA, LDAOptions
 from onebyone.methods.learner import Learner
 from onebyone.methods.options import BudgetOptions
-from onebyone.methods.patch_lda import PatchLDA, PatchLDAOptions
 from onebyone.methods.registry import register
 from onebyone.methods.replay import MixedReplay, MixedReplayOptions
 from onebyone.nets import Adapted
 from onebyone.options import option
+from onebyone.statistics.lda import LDA, LDAOptions
+from onebyone.statistics.patch_lda import PatchLDA, PatchLDAOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,9 +172,6 @@ class Hybrid(Learner[HybridOptions]):
 
     def temperature(self) -> float:
         return self.statistics.temperature()
-
-    def probabilities(self, scores: Tensor) -> Tensor:
-        return self.statistics.probabilities(scores)
 
     def typical_values(self) -> Tensor | None:
         return self.statistics.typical_values()

@@ -192,6 +192,20 @@ class Moments(nn.Module):
             self.removed += other.removed
         self.weights += other.weights
 
+    def clear(self) -> None:
+        """Remove everything."""
+        for tensor in self.buffers():
+            tensor.zero_()
+        self.halved, self.bound = 0, 0.0
+
+    def blank(self, first: int) -> None:
+        """Make all sums zero in which features from the ``first`` on take part."""
+        square = unfold(self.products)
+        square[first:], square[:, first:] = 0, 0
+        self.products.copy_(fold(square))
+        for tensor in (self.sums, self.origin, self.removed):
+            tensor[..., first:] = 0
+
     @torch.no_grad()
     def take_over(self, old: Self, columns: Tensor) -> None:
         """Continue as ``old``, which has fewer classes, with these of its features."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Self
 
@@ -25,7 +24,7 @@ class KeptSample(nn.Module):
     >>> kept = KeptSample(2, 3, torch.int8)
     >>> kept.add(torch.tensor([[1, 2, 3], [4, 5, 6], [4, 5, 6]], dtype=torch.int8), torch.tensor([0, 1, 1]))
     >>> len(kept), kept.values.shape, kept.copies[kept.labels == 1]
-    (2, torch.Size([2, 3]), tensor([2.]))
+    (2, torch.Size([2, 3]), tensor([2.], dtype=torch.float64))
     """
 
     keys: Tensor
@@ -38,7 +37,9 @@ class KeptSample(nn.Module):
         self.register_buffer("keys", torch.full((capacity,), EMPTY))
         self.register_buffer("values", torch.zeros(capacity, width, dtype=dtype))
         self.register_buffer("labels", torch.zeros(capacity, dtype=torch.int32))
-        self.register_buffer("copies", torch.zeros(capacity))  # how many equal samples were added, by weight
+        self.register_buffer(
+            "copies", torch.zeros(capacity, dtype=torch.float64)
+        )  # how many equal samples were added, by weight
 
     def __len__(self) -> int:
         return int(self.used().sum())
@@ -53,7 +54,7 @@ class KeptSample(nn.Module):
         Keys are computed from ``identity`` [n, any], or from the values.
         """
         new = keys(values if identity is None else identity)
-        copies = torch.ones(len(y), device=y.device) if weight is None else weight
+        copies = torch.ones(len(y), dtype=torch.float64, device=y.device) if weight is None else weight
         self.replace(new if weight is None else new.where(weight > 0, EMPTY), values, y, copies)
 
     def replace(self, new: Tensor, values: Tensor, y: Tensor, copies: Tensor) -> None:
@@ -83,7 +84,7 @@ class KeptSample(nn.Module):
         If a class has more samples than its share of the rows, they are thinned out in proportion.
         """
         used = len(self)
-        copies, labels = self.copies[:used].double().cpu(), self.labels[:used].cpu()
+        copies, labels = self.copies[:used].cpu(), self.labels[:used].cpu()
         times = torch.ones(used, dtype=torch.int64)
         if used and float(copies.max()) > 1:
             classes = labels.unique()
@@ -138,24 +139,6 @@ def rank_in_class(labels: Tensor) -> Tensor:
     grouped, order = labels.sort(stable=True)
     rank = torch.arange(len(labels), device=labels.device) - torch.searchsorted(grouped, grouped)
     return torch.empty_like(rank).index_copy(0, order, rank)
-
-
-def renewed(last: tuple[Tensor, Tensor] | None, keys: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-    """[k, ...] a row per key: that of ``last``, keys in ascending order and their rows, or a new one.
-
-    ``compute`` gets a mask [k] of the rows that are missing.
-
-    >>> last = torch.tensor([1, 5]), torch.tensor([[1.0], [5.0]])
-    >>> renewed(last, torch.tensor([4, 5]), lambda new: torch.zeros(int(new.sum()), 1)).tolist()
-    [[0.0], [5.0]]
-    """
-    if last is None or not len(last[0]):
-        return compute(torch.ones_like(keys, dtype=torch.bool))
-    position = torch.searchsorted(last[0], keys).clamp(max=len(last[0]) - 1)
-    rows, new = last[1][position], last[0][position] != keys
-    if new.any():
-        rows[new] = compute(new)
-    return rows
 
 
 def keys(values: Tensor) -> Tensor:

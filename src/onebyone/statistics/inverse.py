@@ -34,6 +34,13 @@ class Inverse:
             self._count = 0
         return self._matrix
 
+    def trace(self) -> float:
+        return float(self._matrix.trace() - self._apart[: self._count].square().sum())
+
+    def frozen(self) -> Inverse:
+        """A copy that owns its matrix."""
+        return Inverse(self.matrix().clone())
+
     def times(self, x: Tensor) -> Tensor:
         """[n, d] -> [n, d] the products of rows with the inverse."""
         if not self._count:

@@ -7,8 +7,6 @@ from typing import NamedTuple, Self
 import torch
 from torch import Tensor
 
-from onebyone.methods.ridge import ramp
-
 FEWEST = 20  # left-out samples, with which a choice is made
 MARGIN = 0.005  # of the area under the ROC curve, by which the ratio must be better to count half
 TIE = 1e-6  # of the mean size: values that differ by less are partly equal
@@ -18,6 +16,15 @@ PRIOR = 3.0  # samples that the mean of all counts at least, beside the left-out
 # Variance of the logarithm of scales: smaller differences cost more than they balance. Between the two, scales count
 # in part.
 EVEN, UNEVEN = 0.12, 0.2
+
+
+def ramp(value: float, start: float, end: float) -> float:
+    """0 up to ``start``, 1 from ``end`` on, linear between them.
+
+    >>> ramp(1, 2, 4), ramp(3, 2, 4), ramp(5, 2, 4)
+    (0.0, 0.5, 1.0)
+    """
+    return min(max((value - start) / (end - start), 0.0), 1.0)
 
 
 class Distances(NamedTuple):

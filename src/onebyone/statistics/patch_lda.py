@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,25 +13,29 @@ import torch
 from torch import Tensor
 
 from onebyone.data import Spec
-from onebyone.errors import UsageError
-from onebyone.memory import KeptSample, Moments
-from onebyone.memory.moments import LARGEST_CODE
-from onebyone.methods.discriminant import Discriminant, Member
+from onebyone.errors import UsageError, warn
 from onebyone.methods.learner import Learner, LeftOut
 from onebyone.methods.options import BudgetOptions
-from onebyone.methods.projections import with_projections
 from onebyone.methods.registry import register
-from onebyone.methods.ridge import Statistics
-from onebyone.methods.solution import Chosen, Solution, fingerprint, new_scatter
-from onebyone.methods.temperature import probabilities
-from onebyone.nets import LARGEST, Directions, Patches
+from onebyone.nets import LARGEST, Patches
 from onebyone.options import option
 from onebyone.seeding import derive
+from onebyone.statistics.criterion import Summary, choose
+from onebyone.statistics.discriminant import Discriminant
+from onebyone.statistics.features import Directions
+from onebyone.statistics.kept import KeptSample
+from onebyone.statistics.solution import Chosen, Solution, new_scatter
+from onebyone.statistics.sums import LARGEST_CODE, TINY, Moments
 from onebyone.tensors import nbytes
 
 MEGABYTE = 1_000_000
-KEPT_SHARE = 0.03  # of the budget, for the samples that calibrate answers
+KEPT_SHARE = 0.03  # of the budget, for the samples that choose settings and calibrate answers
+KEPT_VECTORS = 0.1  # the same for vectors, which are smaller
+LARGEST_KEPT = 0.2  # the same for vectors, where a small budget holds few
 MOST_KEPT = 256
+MOST_SUMS = 2000  # of values of vectors that are too long: an answer takes seconds to prepare
+MOST_DIRECTIONS = 500  # with two features each; more would gain a point at most, and take four times as long
+FIRST = 50  # samples from which the units of values are taken before they are projected
 MOST_PENDING = 100  # samples by which a solution is updated; with more it is computed again
 FEW = 32  # samples of a call, up to which settings stay as they are until all samples have grown by this factor:
 GROWTH = 1.2
@@ -56,12 +61,12 @@ class PatchLDA(Learner[PatchLDAOptions]):
     The order of the stream does not matter, so nothing is forgotten. Features of images are responses of filters that
     suit natural images in general and are computed before any is seen. Features of vectors are their values, and
     projections on random directions if the budget has room for them. Scores are those of linear discriminant analysis
-    with equal priors, shrunk class means, and a shrinkage of the covariance that the statistics choose
-    (:class:`~onebyone.methods.discriminant.Discriminant`).
+    with equal priors.
 
-    All statistics are sums, so they can be merged, and samples can be removed. About 3 % of the budget holds random
-    samples of every class. At any time, each of these is scored as if it had not been learnt, which gives an honest
-    estimate of the accuracy, and the temperature that turns scores into probabilities.
+    All statistics are sums, so they can be merged, and samples can be removed. A part of the budget holds random
+    samples of every class. At any time, each of these is scored as if it had not been learnt. This gives an honest
+    estimate of the accuracy, and it chooses how much the covariance and the class means are shrunk, how much
+    projections count, and the temperature of probabilities (:mod:`onebyone.statistics.criterion`).
 
     There is no loss: ``observe`` returns zero. Larger batches give the same statistics, faster.
 
@@ -76,7 +81,6 @@ class PatchLDA(Learner[PatchLDAOptions]):
     steps_matter = False
     mergeable = leaves_out = takes_weights = own_typicality = True
     side: int = LARGEST  # pixels of the shorter side that patches see
-    gain: float | None = None  # by which projections of an encoder's features must improve the separation
     one_unit: bool = False  # whether all features have the same unit
 
     def __init__(self, options: PatchLDAOptions, spec: Spec, seed: int = 0, device: torch.device | str = "cpu") -> None:
@@ -88,6 +92,9 @@ class PatchLDA(Learner[PatchLDAOptions]):
         self.extractor, self.moments, self.kept = extractor.to(device), moments.to(device), kept.to(device)
         self.chosen = chosen.to(device)
         self._solution: Solution | None = None
+        # Samples that wait until the units of values are set, known without reading a tensor; None if none has to.
+        self.waiting: int | None = 0 if isinstance(extractor, Directions) and extractor.needs_units else None
+        self.register_load_state_dict_post_hook(PatchLDA.count_waiting)  # type: ignore[no-untyped-call]
 
     def build(self) -> None:
         """Create what the parts depend on."""
@@ -112,8 +119,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
         def kept(width: int, dtype: torch.dtype) -> KeptSample:
             width, dtype = (math.prod(shape), self.spec.dtype) if self.keeps_samples else (width, dtype)
-            count = int(KEPT_SHARE * options.budget / (width * dtype.itemsize + 12))
-            return KeptSample(min(MOST_KEPT, count), width, dtype)
+            row, budget = width * dtype.itemsize + 20, options.budget
+            # Vectors are few bytes, and their units need the first ones.
+            share = KEPT_SHARE if self.reads_patches else max(KEPT_VECTORS, min(FIRST * row / budget, LARGEST_KEPT))
+            return KeptSample(min(MOST_KEPT, round(share * budget) // row), width, dtype)
 
         if self.reads_patches:
             # By the budget, not by the number of filters, which falls when room for classes grows.
@@ -130,10 +139,10 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
         def parts(filters: int, raw: bool = True) -> tuple[Patches | Directions, Moments, KeptSample, Chosen]:
             extractor, moments, kept = self.parts(filters, raw)
-            if isinstance(extractor, Patches):
-                return extractor, moments, kept, Chosen(1, 1)  # all features have one factor
-            projects = raw and filters > 0
-            return extractor, moments, kept, Chosen(1 + projects, moments.width + projects * extractor.size)
+            projects = isinstance(extractor, Directions) and raw and filters > 0
+            values = extractor.size if isinstance(extractor, Directions) and raw else moments.width
+            factors = 1 if self.one_unit or self.reads_patches else values
+            return extractor, moments, kept, Chosen(1 + projects, factors + projects)
 
         def size(filters: int, raw: bool = True) -> int:
             with torch.device("meta"):  # shapes only
@@ -145,8 +154,14 @@ class PatchLDA(Learner[PatchLDAOptions]):
         if (needed := size(least, raw)) > budget:
             raise UsageError(f"budget is {budget} bytes; with these samples and classes it must be at least {needed}")
         # The products alone take more bytes than the square of that number, which bounds the search.
-        most = bisect_right(range(least, math.isqrt(budget) + 1), budget, key=lambda count: size(count, raw))
-        return parts(least + most - 1, raw)
+        most = (
+            math.isqrt(budget) if self.reads_patches else MOST_DIRECTIONS if raw else min(MOST_SUMS, math.isqrt(budget))
+        )
+        filters = least + bisect_right(range(least, most + 1), budget, key=lambda count: size(count, raw)) - 1
+        found = parts(filters, raw)
+        if getattr(found[0], "needs_units", False) and len(found[2].keys) < FIRST:
+            return parts(0, raw)  # the first samples are kept until their units are known
+        return found
 
     @property
     def memory_bytes(self) -> int:
@@ -176,22 +191,67 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     @torch.no_grad()
     def observe(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
-        followed = self.can_follow(len(y)) and weight is None
+        followed = weight is None and self.can_follow(len(y))
         self.count(y)
+        self._solution = self._solution if followed else None
+        if self.waiting is not None:
+            missing, self.waiting = max(FIRST - self.waiting, 0), self.waiting + len(y)
+            if self.waiting >= FIRST:
+                self.learn(x[:missing], y[:missing], None if weight is None else weight[:missing])
+                self.set_units()
+                x, y, weight = x[missing:], y[missing:], None if weight is None else weight[missing:]
+        self.learn(x, y, weight)
+        return torch.zeros((), device=self.device)
+
+    def learn(self, x: Tensor, y: Tensor, weight: Tensor | None) -> None:
+        if not len(y):
+            return
         size = self.chunk
         weights = [None] * len(x.split(size)) if weight is None else weight.split(size)
         for part, labels, amount in zip(x.split(size), y.split(size), weights, strict=True):
             read = self.read(part)
             features = self.codes(read)
-            if followed and self._solution is not None:
+            if self._solution is not None:
                 self._solution.pending.append(new_scatter(self.moments, features, labels))
             self.moments.add(features, labels, amount)
             values, identity = self.kept_form(part, read, features)
             self.kept.add(values, labels, amount, identity)
-        self._solution = self._solution if followed else None
-        if self._solution is not None:
-            self._solution.key = self.state_key()
-        return torch.zeros((), device=self.device)
+
+    # Projections of vectors need units of the values. Until ``FIRST`` samples have come, all of them are kept, and
+    # answers are computed from the values alone.
+
+    def set_units(self) -> None:
+        """Set the units by the samples so far, all of which are kept, and compute the sums of these again."""
+        assert isinstance(self.extractor, Directions)
+        self.extractor.set_units(self.kept_values(), self.kept.copies)
+        self.sum_again()
+
+    def sum_again(self) -> None:
+        """Compute the sums of samples that are all kept, in units that were set."""
+        self.waiting = None
+        self.drop_solution()
+        self.chosen.drop()
+        self.moments.clear()
+        self.moments.add(self.kept_features(self.kept.values), self.kept.labels.long(), self.kept.copies)
+
+    @property
+    def first_samples(self) -> int:
+        return 0 if self.waiting is None else FIRST
+
+    def prepare(self, x: Tensor) -> None:
+        if isinstance(self.extractor, Directions) and self.waiting is not None:
+            self.extractor.set_units(self.read(x), torch.ones(len(x), device=x.device))
+            self.waiting = None
+
+    def prepare_as(self, other: Self) -> None:
+        if isinstance(other.extractor, Directions) and isinstance(self.extractor, Directions) and other.waiting is None:
+            self.extractor.take_units(other.extractor)
+            self.waiting = None
+
+    def count_waiting(self, keys: object = None) -> None:
+        """After a state was loaded: read how many samples wait for units."""
+        if isinstance(self.extractor, Directions) and self.extractor.needs_units and self.device.type != "meta":
+            self.waiting = None if self.extractor.settled else int(self.counts.sum())
 
     def repeat(self, x: Tensor, y: Tensor, weight: Tensor | None = None) -> Tensor:
         """Do nothing: the samples are in the statistics already."""
@@ -211,9 +271,19 @@ class PatchLDA(Learner[PatchLDAOptions]):
         values = x.flatten(1) if self.keeps_samples else features.to(torch.int8)
         return values, values
 
+    def kept_values(self) -> Tensor:
+        """[k, values] kept vectors as numbers."""
+        return self.read(self.kept.values.unflatten(1, self.spec.shape))
+
     def kept_features(self, values: Tensor) -> Tensor:
         """[k, d] features of kept samples."""
         return self.codes(self.read(values.unflatten(1, self.spec.shape))) if self.keeps_samples else values
+
+    def kept_samples(self, known: Tensor) -> tuple[Tensor, Tensor]:
+        """[k, d] features of kept samples, as often as each was learnt, and their classes [k] among the ``known``."""
+        rows = self.kept.drawn()
+        labels = self.kept.labels[rows].long()
+        return self.kept_features(self.kept.values[rows]), torch.searchsorted(known, labels)
 
     def scaled(self, x: Tensor) -> Tensor:
         """Float images are divided by their largest value: their scale is unknown, and squares could overflow."""
@@ -228,17 +298,48 @@ class PatchLDA(Learner[PatchLDAOptions]):
 
     @torch.no_grad()
     def merge(self, other: Self) -> None:
+        self.drop_solution()
+        self.chosen.drop()
+        if isinstance(self.extractor, Directions) and self.extractor.needs_units:
+            other = deepcopy(other)
+            self.share_units(other)
         filters = zip(self.extractor.buffers(), other.extractor.buffers(), strict=True)
         if not all(torch.equal(*pair) for pair in filters):
             raise UsageError("the two have different filters; give both the same random_state, memory and options")
-        self.chosen.drop()
         self.moments.merge(other.moments)
         self.kept.merge(other.kept)
         self.counts += other.counts
         self.steps += other.steps
+        self.count_waiting()
+
+    def share_units(self, other: Self) -> None:
+        """Give two learners, which will be merged, the same units of values."""
+        one, two = self.extractor, other.extractor
+        assert isinstance(one, Directions)
+        assert isinstance(two, Directions)
+        new = [each for each, units in ((self, one), (other, two)) if not units.settled]  # their samples are all kept
+        if len(new) == 2:
+            if int(self.counts.sum() + other.counts.sum()) < FIRST:
+                return
+            values = torch.cat([each.kept_values() for each in new])
+            one.set_units(values, torch.cat([each.kept.copies for each in new]))
+        elif not new and not one.same_units(two):
+            warn(
+                "the two were taught separately and project values in different units: they are merged without "
+                "projections, which may cost accuracy; use distributed.fit, or teach copies of one that has learnt "
+                f"{FIRST} samples and let all copies but one forget these"
+            )
+            for each, units in ((self, one), (other, two)):
+                units.leave_out()
+                each.moments.blank(one.size)
+        for each, units in ((self, one), (other, two)):
+            if each in new:
+                units.take_units(one if one.settled else two)
+                each.sum_again()
 
     @torch.no_grad()
     def forget(self, x: Tensor, y: Tensor) -> None:
+        self.drop_solution()
         self.chosen.drop()
         super().forget(x, y)
         before = self.moments.squares()
@@ -249,16 +350,20 @@ class PatchLDA(Learner[PatchLDAOptions]):
             self.moments.add(features, labels, amount)
             self.kept.remove(self.kept_form(part, read, features)[1], labels)
         self.moments.check_possible(before)
+        self.count_waiting()
 
     @torch.no_grad()
     def forget_class(self, slot: int) -> None:
+        self.drop_solution()
         self.chosen.drop()
         self.moments.forget_class(slot)
         self.kept.forget_class(slot)
         self.counts[slot] = 0
+        self.count_waiting()
 
     @torch.no_grad()
     def unite(self, slot: int, into: int) -> None:
+        self.drop_solution()
         self.chosen.drop()
         self.moments.unite(slot, into)
         self.kept.unite(slot, into)
@@ -279,8 +384,9 @@ class PatchLDA(Learner[PatchLDAOptions]):
             raise UsageError(f"budget is {budget} bytes, too little for features of this length and that many classes")
         self.generator.set_state(old.generator.get_state())
         columns = old.extractor.columns(self.extractor.count).to(self.device)
-        buffers = (extractor.state_dict().values() for extractor in (self.extractor, old.extractor))
-        for new, had in zip(*buffers, strict=True):
+        buffers = old.extractor.state_dict()
+        for name, new in self.extractor.state_dict().items():
+            had = buffers[name]
             per_feature = had.dim() == 1 and len(had) == old.extractor.width
             kept = had[columns] if per_feature else had[tuple(slice(size) for size in new.shape)]
             new.zero_()[tuple(slice(size) for size in kept.shape)] = kept
@@ -289,6 +395,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         self.kept.replace(old.kept.keys, values, old.kept.labels, old.kept.copies)
         self.counts[: len(old.counts)] = old.counts
         self.steps.copy_(old.steps)
+        self.count_waiting()
 
     # Answers
 
@@ -303,12 +410,6 @@ class PatchLDA(Learner[PatchLDAOptions]):
             return found.new_full((found.shape[0], classes), float("-inf")).index_copy(1, solution.known, found)
 
         return scores
-
-    def temperature(self) -> float:
-        return self.solution().temperature if self.moments.weights.any() else 1.0
-
-    def probabilities(self, scores: Tensor) -> Tensor:
-        return probabilities(scores)
 
     def left_out(self) -> LeftOut | None:
         if not self.moments.weights.any():
@@ -325,16 +426,9 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def typicality_readout(self) -> Callable[[Tensor, Tensor], Tensor]:
         return self.solution().typicality_readout()
 
-    def state_key(self) -> tuple[int, ...]:
-        """Changes with every write to the state. Not computed on a GPU, where a solution is never used again."""
-        return fingerprint(self.extractor, self.moments, self.kept) if self.device.type == "cpu" else ()
-
     def can_follow(self, samples: int) -> bool:
         """Whether the present solution can be updated by so many samples."""
-        solution = self._solution
-        return (
-            solution is not None and solution.samples() + samples <= MOST_PENDING and solution.key == self.state_key()
-        )
+        return self._solution is not None and self._solution.samples() + samples <= MOST_PENDING
 
     def settings_serve(self) -> bool:
         """Whether the settings that were last chosen are used for the present samples."""
@@ -346,38 +440,82 @@ class PatchLDA(Learner[PatchLDAOptions]):
         if samples > FEW:
             self.chosen.drop()
         elif self.moments.weights.any() and not self.settings_serve():
-            self.chosen.keep(int(self.counts.sum()), self.solution().members)
+            self.chosen.keep(int(self.counts.sum()), self.solution())
 
     @torch.no_grad()
     def solution(self) -> Solution:
         """The solution for the present statistics: the last one, that one updated, or a new one."""
-        on_cpu, last = self.device.type == "cpu", self._solution
-        if last is None or not on_cpu or last.key != self.state_key():
-            last = None
-        elif not last.pending:
+        last = self._solution
+        if last is not None and not last.pending:
             return last
         weights = self.moments.weights
         known = weights.nonzero()[:, 0]
         weights, means = weights[known], self.moments.means()[known]
-        serve = on_cpu and self.settings_serve()
+        serve = self.settings_serve()
         if serve and last and last.can_continue(known):
-            last.update(known, weights, means)
-            self._solution = Solution(last.members, known, self, last)
+            self._solution = last.updated(known, weights, means, self)
             return self._solution
-        values = self.extractor.size if isinstance(self.extractor, Directions) and self.raw else self.moments.width
-        settings = (values, self.options.shrinkage, self.reads_patches, self.one_unit)
-        statistics = Statistics(weights, means, self.moments.scatter(), self.moments.rounding())
+        summary = Summary(weights, means, self.moments.scatter())
+        factors = self.chosen.scales.clone() if serve else self.factors(summary)
+        scale = self.scale(factors)
+        counts = self.values, summary.means.shape[1]
+        sets = [slice(count) for count in sorted(set(counts))]
+        if self.waiting is not None:
+            sets = sets[:1]  # projections are zero yet
         if serve:
-            members: list[Member] = [
-                (weight, Discriminant(statistics.part(slice(count)), *settings, like))
-                for weight, count, like in self.chosen.settings()
-            ]
+            settings = self.chosen.settings()
         else:
-            members = with_projections(
-                statistics, values, self.extractor, lambda part: Discriminant(part, *settings), self.gain
+            features, y = self.kept_samples(known)
+            features = features.double() * scale
+            scaled = Summary(weights, means * scale, summary.scatter * scale[:, None] * scale)
+            settings = choose(
+                [scaled.part(part) for part in sets], [features[:, part] for part in sets], y, self.options.shrinkage
             )
-        self._solution = Solution(members, known, self)
+        members = [
+            Discriminant(summary.part(part), scale[part], setting)
+            for part, setting in zip(sets, settings, strict=False)
+            if setting.gain
+        ]
+        self._solution = Solution(members, settings, factors, known, self)
         return self._solution
+
+    @property
+    def values(self) -> int:
+        """How many features are used without projections, too."""
+        extractor = self.extractor
+        return extractor.size if isinstance(extractor, Directions) and extractor.raw else self.moments.width
+
+    def factors(self, summary: Summary) -> Tensor:
+        """The factors that make features comparable: of each value, or one for all, and one of all projections.
+
+        Values are divided by their deviation over all samples, if their units are unknown. A value that varies by
+        rounding errors only gets the factor 0.
+        """
+        weights, means, scatter = summary
+        total = weights.sum()
+        between = (weights[:, None] * (means - weights @ means / total).square()).sum(0)
+        squares = (scatter.diagonal() + between).clamp(min=0)
+        varies = torch.ones_like(squares)
+        if (rounding := self.moments.rounding()) is not None:
+            varies = ((squares / rounding.clamp(min=TINY)).log10() / 2 + 0.5).clamp(0, 1)
+        variances = squares * varies / total
+        parts = [variances[: self.values]]
+        if self.one_unit or self.reads_patches:
+            parts[0] = parts[0].mean(0, keepdim=True)
+        if self.values < len(variances):
+            parts.append(variances[self.values :].mean(0, keepdim=True))
+        variance = torch.cat(parts)
+        found = variance.where(variance > 0, 1.0).rsqrt()
+        return (
+            found if len(parts[0]) == 1 else found * torch.cat([varies[: self.values], found.new_ones(len(parts) - 1)])
+        )
+
+    def scale(self, factors: Tensor) -> Tensor:
+        """[d] from what :meth:`factors` returned."""
+        width, values = self.moments.width, self.values
+        own = len(factors) - (values < width)
+        first = factors[:own].expand(values) if own == 1 else factors[:own]
+        return torch.cat([first, factors[own:].expand(width - values)]) if values < width else first
 
     def drop_solution(self) -> None:
         super().drop_solution()

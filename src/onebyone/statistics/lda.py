@@ -9,17 +9,15 @@ from torch import Tensor
 
 from onebyone import nets
 from onebyone.errors import UsageError
-from onebyone.memory import KeptSample, Moments
-from onebyone.memory.sample import as_words
-from onebyone.methods.patch_lda import KEPT_SHARE, MOST_KEPT, PatchLDA, PatchLDAOptions
 from onebyone.methods.registry import register
-from onebyone.nets import LARGEST, Adapted, Directions, Encoder, Patches
+from onebyone.nets import LARGEST, Adapted, Encoder, Patches
 from onebyone.options import option
+from onebyone.statistics.features import Directions
+from onebyone.statistics.kept import KeptSample, as_words
+from onebyone.statistics.patch_lda import KEPT_SHARE, MOST_KEPT, PatchLDA, PatchLDAOptions
+from onebyone.statistics.sums import Moments
 
 AUTO = "auto"
-# By which projections must improve the separation of classes to be used. An encoder's features are nearly separable by
-# themselves, so the gain is small. On held-out images of CIFAR-10, projections that gained less lowered the accuracy.
-ENCODED_GAIN = 1.02
 MOST_ENCODED, ENCODED_BYTES = 1000, 2**26  # samples that an encoder is given at once
 
 
@@ -63,7 +61,7 @@ class LDA(PatchLDA):
                 self.encoder.to(self.device)
             # A learner with room for more classes shares the encoder, which never changes.
             self.options = replace(self.options, encoder=self.encoder)
-            self.gain, self.one_unit = ENCODED_GAIN, True
+            self.one_unit = True
 
     @property
     def chunk(self) -> int:
@@ -81,7 +79,7 @@ class LDA(PatchLDA):
             return super().parts(filters, raw)
         width = self.encoder.width
         directions = Directions((width,), filters, raw=raw, normalised=True)
-        kept = min(MOST_KEPT, int(KEPT_SHARE * self.options.budget / (4 * width + 12)))
+        kept = min(MOST_KEPT, int(KEPT_SHARE * self.options.budget / (4 * width + 20)))
         moments = Moments(directions.width, self.spec.num_classes, torch.float64)
         return directions, moments, KeptSample(kept, width, torch.float32)
 
