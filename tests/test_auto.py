@@ -39,7 +39,7 @@ def one_by_one(clf: OnlineClassifier, digits: Dataset) -> OnlineClassifier:
         ({"memory": "2KB"}, (8, 8), "replay"),
         ({"memory": "20KB"}, (32, 32, 3), "patch-lda"),
         ({"memory": 1}, (32, 32, 3), "patch-lda"),  # of one image, statistics fit into 3 KB
-        ({"memory": 10}, (2,), "replay"),
+        ({"memory": 1}, (2,), "replay"),
         ({"encoder": "conv"}, (8, 8), "replay"),
         ({"encoder": nn.Sequential(nn.Flatten(), nn.Linear(64, 5))}, (8, 8), "replay"),
         ({"freeze_encoder": True}, (8, 8), "replay"),
