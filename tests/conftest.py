@@ -11,6 +11,8 @@ import torch
 from hypothesis import settings
 from torch import Tensor, nn
 
+import onebyone.statistics.hybrid  # registered before entries are copied for each test
+import onebyone.statistics.lda
 from onebyone import Dataset, create, load
 from onebyone.cli import main
 from onebyone.data.registry import DATASETS
