@@ -204,6 +204,8 @@ SOURCES: dict[str, tuple[Source, ...]] = {
         *(Computed(removed_parts), *MOST),
         Code("onebyone.statistics.patch_lda:KEPT_SHARE", 100),
         Code("onebyone.statistics.patch_lda:KEPT_VECTORS", 100),
+        Code("onebyone.statistics.patch_lda:LARGEST_KEPT", 100),
+        Code("onebyone.statistics.criterion:EXPECTED"),
         Code("onebyone.statistics.criterion:LEAST", 100),
         Computed(lambda: SHRINKAGES),
         Stated("10,000 5,000 1,000", "test images, and numbers of training images"),
