@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 from sklearn.base import clone
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from classifiers import DEFAULT_AND_CCP, NAMES, state_of, vectors
-from onebyone import Dataset, OnlineClassifier
+from onebyone import Dataset, OnlineClassifier, UsageError
 from onebyone.methods import AUTO, ReplayLearner
 from tiers import mostly_slow
 
@@ -24,13 +26,29 @@ def weights_are_not_copies(estimator: OnlineClassifier) -> dict[str, str]:
     """The check that cannot hold for a network; test_estimator_weights.py tests what holds instead."""
     if estimator.method == AUTO:
         return {}
-    return {"check_sample_weight_equivalence_on_dense_data": "SGD takes one step with a sample of weight 2, not two"}
+    checks = (f"check_sample_weight_equivalence_on_{kind}_data" for kind in ("dense", "sparse"))
+    return dict.fromkeys(checks, "SGD takes one step with a sample of weight 2, not two")
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
 @parametrize_with_checks([OnlineClassifier(), OnlineClassifier("ccp")], expected_failed_checks=weights_are_not_copies)
 def test_scikit_learn_checks(estimator: OnlineClassifier, check: Callable[[OnlineClassifier], None]) -> None:
     check(estimator)
+
+
+def test_words_in_a_pipeline() -> None:
+    """Sparse rows of any format are learnt as arrays are; too large ones are refused with what to do."""
+    texts = ["a red apple", "an apple tree", "apple pie", "the fast car", "a blue car", "cars and a car"] * 4
+    labels = ["fruit", "fruit", "fruit", "car", "car", "car"] * 4
+    words = make_pipeline(TfidfVectorizer(), OnlineClassifier()).fit(texts, labels)
+    assert words.predict(["green apple", "the car"]).tolist() == ["fruit", "car"]
+    x = TfidfVectorizer().fit_transform(texts)
+    expected = OnlineClassifier().partial_fit(x.toarray(), labels).predict_proba(x.toarray())
+    for kind in ("csc", "coo", "dok", "lil"):
+        clf = OnlineClassifier().partial_fit(x.asformat(kind), labels)
+        np.testing.assert_array_equal(clf.predict_proba(x), expected)
+    with pytest.raises(UsageError, match=r"takes 80\.0 GB as an array, which is needed; give at most 13421 rows"):
+        clf.partial_fit(csr_matrix((10**6, 10**4)), np.zeros(10**6))
 
 
 @pytest.mark.parametrize("mode", mostly_slow([torch.no_grad, torch.inference_mode], fast=[torch.inference_mode]))

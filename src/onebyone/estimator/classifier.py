@@ -956,7 +956,7 @@ class OnlineClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.three_d_array = True
+        tags.input_tags.three_d_array = tags.input_tags.sparse = True
         return tags
 
     # The state: each call replaces it

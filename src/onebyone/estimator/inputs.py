@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[Any]
 MODES: dict[int, Mode] = {1: "L", 3: "RGB", 4: "RGBA"}  # Pillow modes by number of channels
 MAX_SIDE = 256  # pixels of the shorter side of PIL images and image files; larger ones are resized
+MAX_DENSE = 2**30  # bytes of sparse rows as an array
 MAX_DECODED = 2**27  # bytes of decoded images to hold; if there are more, files are read again for each use
 ROUNDING = 1e-3  # by which resized images may exceed the values of black and white
 FEW_VALUES = 2**16  # that are checked at once
@@ -278,6 +279,7 @@ def read_samples(
     UsageError
         If ``X`` is not a batch of samples, or cannot be converted to ``layout``.
     """
+    X = dense(X)
     images = images_in(X)
     if images is None:
         x = as_tensor(X, layout, channels, estimator)
@@ -337,6 +339,20 @@ def images_in(X: Any) -> list[Source] | None:
     if not all(map(is_image, X)):
         raise UsageError("X mixes images or paths with other samples; give samples of one kind")
     return list(X)
+
+
+def dense(X: Any) -> Any:
+    """Sparse rows as an array. Other samples are returned as they are."""
+    if not hasattr(X, "toarray") or getattr(X, "ndim", 0) != 2:
+        return X
+    rows, columns = X.shape
+    row = columns * X.dtype.itemsize
+    if rows * row > MAX_DENSE:
+        raise UsageError(
+            f"X is sparse and takes {rows * row / 1e9:.1f} GB as an array, which is needed; give at most "
+            f"{max(1, MAX_DENSE // row)} rows in one call"
+        )
+    return X.toarray()
 
 
 def is_image(x: object) -> bool:
