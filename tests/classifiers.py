@@ -45,8 +45,9 @@ def units_of(x: Any) -> Iterator[None]:
     found = Directions.set_units
     rows = torch.from_numpy(x.astype("float32"))
 
-    def set_units(self: Directions, own: torch.Tensor, copies: torch.Tensor) -> None:
-        found(self, rows, torch.ones(len(rows))) if self.size == rows.shape[1] else found(self, own, copies)
+    def set_units(self: Directions, own: torch.Tensor, copies: torch.Tensor, settled: bool = True) -> None:
+        given = (rows, torch.ones(len(rows))) if self.size == rows.shape[1] else (own, copies)
+        found(self, *given, settled)
 
     with (
         mock.patch.object(Directions, "set_units", set_units),

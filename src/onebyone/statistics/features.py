@@ -73,15 +73,18 @@ class Directions(nn.Module):
         self.thresholds.uniform_(-1, 1, generator=generator)
 
     @torch.no_grad()
-    def set_units(self, x: Tensor, copies: Tensor) -> None:
+    def set_units(self, x: Tensor, copies: Tensor, settled: bool = True) -> None:
         """Take the units in which values are projected from samples [n, size], each of which counts ``copies`` times.
+
+        They are ``settled`` if they will not change any more.
 
         The centre is the median, and the unit a power of two near the deviation: that of the middle four fifths of the
         samples, so that one wild value does not matter, or of all of them if the middle ones are equal. A value that is
         the same in all these samples is never projected.
         """
         x, order = x.double().sort(0)
-        below = copies.double()[order].cumsum(0) / copies.sum()  # [n, size]
+        total = copies.sum().clamp(min=1e-300)
+        below = copies.double()[order].cumsum(0) / total  # [n, size]
 
         def quantile(share: float) -> Tensor:
             index = (below < share - 1e-9).sum(0, keepdim=True).clamp(max=len(x) - 1)
@@ -90,12 +93,12 @@ class Directions(nn.Module):
         low, middle, high = (quantile(share) for share in (0.1, 0.5, 0.9))
         least = SMALL * torch.maximum(low.abs(), high.abs())
         deviation = (high - low) / 2.56  # of a normal distribution
-        others = ((x - middle).square() * copies.double()[order]).sum(0).div(copies.sum()).sqrt()
+        others = ((x - middle).square() * copies.double()[order]).sum(0).div(total).sqrt()
         deviation = deviation.where(deviation > least, others)
         varies = deviation > least
         self.location.copy_(middle)
         self.factor.copy_(torch.where(varies, torch.exp2(-deviation.where(varies, 1).log2().round()), 0))
-        self.settled.fill_(True)
+        self.settled.fill_(settled)
 
     def take_units(self, other: Self) -> None:
         """Project values in the same units as another one."""

@@ -195,11 +195,11 @@ class PatchLDA(Learner[PatchLDAOptions]):
         self.count(y)
         self._solution = self._solution if followed else None
         if self.waiting is not None:
-            missing, self.waiting = max(FIRST - self.waiting, 0), self.waiting + len(y)
-            if self.waiting >= FIRST:
-                self.learn(x[:missing], y[:missing], None if weight is None else weight[:missing])
-                self.set_units()
-                x, y, weight = x[missing:], y[missing:], None if weight is None else weight[missing:]
+            missing = max(FIRST - self.waiting, 0)
+            self.waiting += len(y)
+            self.learn(x[:missing], y[:missing], None if weight is None else weight[:missing])
+            self.set_units()
+            x, y, weight = x[missing:], y[missing:], None if weight is None else weight[missing:]
         self.learn(x, y, weight)
         return torch.zeros((), device=self.device)
 
@@ -218,17 +218,19 @@ class PatchLDA(Learner[PatchLDAOptions]):
             self.kept.add(values, labels, amount, identity)
 
     # Projections of vectors need units of the values. Until ``FIRST`` samples have come, all of them are kept, and
-    # answers are computed from the values alone.
+    # units and sums are computed again after each change. Then the units stay.
 
     def set_units(self) -> None:
         """Set the units by the samples so far, all of which are kept, and compute the sums of these again."""
-        assert isinstance(self.extractor, Directions)
-        self.extractor.set_units(self.kept_values(), self.kept.copies)
-        self.sum_again()
+        if self.waiting is not None:
+            assert isinstance(self.extractor, Directions)
+            settled = self.waiting >= FIRST
+            self.extractor.set_units(self.kept_values(), self.kept.copies, settled)
+            self.waiting = None if settled else self.waiting
+            self.sum_again()
 
     def sum_again(self) -> None:
         """Compute the sums of samples that are all kept, in units that were set."""
-        self.waiting = None
         self.drop_solution()
         self.chosen.drop()
         self.moments.clear()
@@ -311,6 +313,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         self.counts += other.counts
         self.steps += other.steps
         self.count_waiting()
+        self.set_units()
 
     def share_units(self, other: Self) -> None:
         """Give two learners, which will be merged, the same units of values."""
@@ -335,6 +338,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         for each, units in ((self, one), (other, two)):
             if each in new:
                 units.take_units(one if one.settled else two)
+                each.waiting = None
                 each.sum_again()
 
     @torch.no_grad()
@@ -351,6 +355,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
             self.kept.remove(self.kept_form(part, read, features)[1], labels)
         self.moments.check_possible(before)
         self.count_waiting()
+        self.set_units()
 
     @torch.no_grad()
     def forget_class(self, slot: int) -> None:
@@ -360,6 +365,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
         self.kept.forget_class(slot)
         self.counts[slot] = 0
         self.count_waiting()
+        self.set_units()
 
     @torch.no_grad()
     def unite(self, slot: int, into: int) -> None:
@@ -439,7 +445,7 @@ class PatchLDA(Learner[PatchLDAOptions]):
     def settle(self, samples: int) -> None:
         if samples > FEW:
             self.chosen.drop()
-        elif self.moments.weights.any() and not self.settings_serve():
+        elif self.waiting is None and self.moments.weights.any() and not self.settings_serve():
             self.chosen.keep(int(self.counts.sum()), self.solution())
 
     @torch.no_grad()
@@ -460,8 +466,6 @@ class PatchLDA(Learner[PatchLDAOptions]):
         scale = self.scale(factors)
         counts = self.values, summary.means.shape[1]
         sets = [slice(count) for count in sorted(set(counts))]
-        if self.waiting is not None:
-            sets = sets[:1]  # projections are zero yet
         if serve:
             settings = self.chosen.settings()
         else:
