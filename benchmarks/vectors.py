@@ -1,10 +1,16 @@
-"""The default classifier on many sets of vectors, beside four simple rules, with few and with many samples per class.
+"""The default `OnlineClassifier()` on vectors, compared with classifiers of scikit-learn.
 
-    python benchmarks/vectors.py FOLDER [--draws 3] [--counts 2 3 5 10 50] [--out results/vectors-criterion.csv]
+Trained in a single pass over one class at a time: the default, and stochastic gradient descent (logistic regression,
+ten samples per step; its features are standardised by the whole training set). Trained on all samples at once: linear
+discriminant analysis, Gaussian naive Bayes and the nearest neighbour. The seed defines the split of the data, the order
+of the classes, and the classifier. Sets with fewer than 200 test samples are split more often: there, one sample is
+half a point or more.
 
-FOLDER has a file for each set, NAME.npz with arrays x and y; names of made-up sets begin with ``made``. The rules get
-standardised columns. The best of them in a cell (a set, and a number of samples per class) is chosen on the draws other
-than the one that is compared. The sets of `scikit-learn` are always among them.
+    python benchmarks/vectors.py [--seeds 3] [--small-seeds 40] [--first-seed 0] [--only NAME ...] [--features FOLDER]
+
+Data: the vectors of benchmarks/auto.py (a third is the test set), normally distributed clusters of 32 to 2,048
+dimensions, and, with a folder that benchmarks/features.py has written, embeddings of CIFAR-10 (5, 50 and 500 per class,
+3,000 test images). Prints a table and writes it to results/vectors.csv. Takes about ten minutes on one core.
 """
 
 from __future__ import annotations
@@ -12,138 +18,157 @@ from __future__ import annotations
 import argparse
 import csv
 import time
-import warnings
+from collections.abc import Callable, Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from sklearn import datasets
-from sklearn.covariance import oas
-from sklearn.linear_model import LogisticRegressionCV
-from sklearn.neighbors import KNeighborsClassifier, NearestCentroid
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.linear_model import SGDClassifier
+from sklearn.model_selection import train_test_split
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.preprocessing import StandardScaler
 
+from auto import inputs
+from features import read
 from onebyone import OnlineClassifier
+from onebyone.runs.results import summarize
 
-TEST = 600  # samples at most
-BUNDLED = {"digits": datasets.load_digits, "wine": datasets.load_wine, "iris": datasets.load_iris}
-RULES = ("nearest mean", "LDA with OAS", "5-NN", "logistic regression")
-FIELDS = ("set", "width", "classes", "per_class", "draw", "onebyone", "confidence", "bytes", "seconds", *RULES)
+RESULTS = Path(__file__).parent.parent / "results" / "vectors.csv"
+DIMENSIONS = (32, 256, 768, 2048)
+CLASSES = 10
+TEST_SAMPLES = 3000
+SMALL = 200  # test samples
+Array = npt.NDArray[Any]
+Split = tuple[Array, Array, Array, Array]  # training samples and labels, test samples and labels
 
 
-def sets(folder: Path) -> dict[str, tuple[Any, Any]]:
-    found = {name: load(return_X_y=True) for name, load in BUNDLED.items()}
-    for file in sorted(folder.glob("*.npz")):
-        with np.load(file) as arrays:
-            found[file.stem] = arrays["x"].astype(float), np.unique(arrays["y"], return_inverse=True)[1]
+def held_out_third(x: Array, y: Array, seed: int) -> Split:
+    x, test_x, y, test_y = train_test_split(x, y, test_size=1 / 3, random_state=seed, stratify=y)
+    return x, y, test_x, test_y
+
+
+def gaussian(dimensions: int, correlated: bool, seed: int) -> Split:
+    """Ten classes with equal covariance: the identity, or variances that fall as 1 / k along random axes.
+
+    There are at least twice as many training samples as dimensions. The expected distance between two class means is
+    four standard deviations, whatever the covariance.
+    """
+    rng = np.random.default_rng([seed, dimensions])
+    count = max(2000, 2 * dimensions)
+    means = rng.normal(size=(CLASSES, dimensions)) * np.sqrt(8 / dimensions)
+    y = rng.permutation(np.arange(count + TEST_SAMPLES) % CLASSES)
+    x = means[y] + rng.normal(size=(len(y), dimensions))
+    if correlated:
+        axes = np.linalg.qr(rng.normal(size=(dimensions, dimensions)))[0]
+        x = x / np.sqrt(np.arange(1, dimensions + 1)) @ axes
+    return x[:count], y[:count], x[count:], y[count:]
+
+
+def embeddings(folder: Path, per_class: int, seed: int) -> Split:
+    x, y, test_x, test_y = cifar10(folder)
+    rng = np.random.default_rng([seed, per_class])
+    train = np.concatenate([rng.choice(np.flatnonzero(y == label), per_class, False) for label in range(CLASSES)])
+    test = rng.choice(len(test_y), TEST_SAMPLES, False)
+    return x[train], y[train], test_x[test], test_y[test]
+
+
+@cache
+def cifar10(folder: Path) -> Split:
+    x, y, test_x, test_y = (tensor.numpy() for tensor in read(folder, "cifar10"))
+    return x, y, test_x, test_y
+
+
+def sets(folder: Path | None) -> dict[str, Callable[[int], Split]]:
+    """By name: a function of the seed that returns the data."""
+    found: dict[str, Callable[[int], Split]] = {
+        name: partial(held_out_third, *data) for name, (data, _) in inputs().items() if data[0].ndim == 2
+    }
+    for dimensions in DIMENSIONS:
+        found[f"gaussian {dimensions}, isotropic"] = partial(gaussian, dimensions, False)
+        found[f"gaussian {dimensions}, correlated"] = partial(gaussian, dimensions, True)
+    for per_class in (5, 50, 500) if folder else ():
+        found[f"embeddings, {per_class} per class"] = partial(embeddings, folder, per_class)
     return found
 
 
-def drawn(y: Any, count: int, seed: int) -> tuple[Any, Any]:
-    """Indices of ``count`` samples of each class, at most half of them, and of others to test."""
-    rng = np.random.default_rng((seed, count))
-    train, test = [], []
-    for label in np.unique(y):
-        index = rng.permutation(np.flatnonzero(y == label))
-        most = min(count, max(len(index) // 2, min(5, len(index) - 5)))
-        train.append(index[:most])
-        test.append(index[most:])
-    return rng.permutation(np.concatenate(train)), rng.permutation(np.concatenate(test))[:TEST]
+def one_class_at_a_time(x: Array, y: Array, seed: int) -> tuple[Array, Array]:
+    """Classes in random order; samples of a class in random order."""
+    rng = np.random.default_rng(seed)
+    rank, mixed = rng.permutation(y.max() + 1), rng.permutation(len(y))
+    order = mixed[np.argsort(rank[y[mixed]], kind="stable")]
+    return x[order], y[order]
 
 
-def lda(x: Any, y: Any, new: Any) -> Any:
-    means = np.stack([x[y == label].mean(0) for label in range(y.max() + 1)])
-    solved = np.linalg.solve(oas(x - means[y], assume_centered=True)[0], means.T)
-    return (new @ solved - (means * solved.T).sum(1) / 2).argmax(1)
+def default(x: Array, y: Array, test_x: Array, test_y: Array, seed: int) -> float:
+    clf = OnlineClassifier(random_state=seed, device="cpu")
+    return clf.partial_fit(*one_class_at_a_time(x, y, seed)).score(test_x, test_y)
 
 
-def rules(x: Any, y: Any, new: Any, truth: Any) -> dict[str, float]:
-    scaler = StandardScaler().fit(x)
-    x, new = scaler.transform(x), scaler.transform(new)
-    least = int(np.bincount(y).min())
-    found = {
-        RULES[0]: NearestCentroid().fit(x, y).predict(new),
-        RULES[1]: lda(x, y, new),
-        RULES[2]: KNeighborsClassifier(min(5, len(x))).fit(x, y).predict(new),
-    }
-    if least >= 3:
-        regression = LogisticRegressionCV(Cs=np.logspace(-3, 2, 6), cv=min(5, least), max_iter=200)
-        found[RULES[3]] = regression.fit(x, y).predict(new)
-    return {name: float((answers == truth).mean()) for name, answers in found.items()}
+def gradient_descent(x: Array, y: Array, test_x: Array, test_y: Array, seed: int) -> float:
+    scaler, clf = StandardScaler().fit(x), SGDClassifier(loss="log_loss", random_state=seed)
+    samples, labels = one_class_at_a_time(scaler.transform(x), y, seed)
+    for start in range(0, len(labels), 10):
+        clf.partial_fit(samples[start : start + 10], labels[start : start + 10], classes=np.unique(y))
+    return float(clf.score(scaler.transform(test_x), test_y))
 
 
-def measured(x: Any, y: Any, new: Any, truth: Any) -> dict[str, float]:
-    start = time.perf_counter()
-    clf = OnlineClassifier().partial_fit(x, y)
-    chances = clf.predict_proba(new)
-    seconds = time.perf_counter() - start
-    accuracy = float((clf.classes_[chances.argmax(1)] == truth).mean())
-    size = clf.state.learner.memory_bytes  # type: ignore[union-attr]
-    return {"onebyone": accuracy, "confidence": float(chances.max(1).mean()), "bytes": size, "seconds": seconds}
+def offline(kind: Callable[[], Any], x: Array, y: Array, test_x: Array, test_y: Array, seed: int) -> float:
+    return float(kind().fit(x, y).score(test_x, test_y))
 
 
-def summarise(rows: list[dict[str, Any]]) -> None:
-    cells: dict[tuple[str, int], list[dict[str, Any]]] = {}
-    for row in rows:
-        cells.setdefault((row["set"], row["per_class"]), []).append(row)
-    found = {}
-    for cell, draws in cells.items():
-        if len(draws) < 2:
-            continue
-        differences = []
-        for row in draws:
-            others = [other for other in draws if other is not row]
-            rival = max((name for name in RULES if name in row), key=lambda name: sum(o[name] for o in others))
-            differences.append(row["onebyone"] - row[rival])
-        found[cell] = float(np.mean(differences)), float(np.std(differences, ddof=1) / len(differences) ** 0.5)
-    for title, chosen in (
-        ("real sets", [cell for cell in found if not cell[0].startswith("made")]),
-        ("made-up sets", [cell for cell in found if cell[0].startswith("made")]),
-        ("up to 5 per class", [cell for cell in found if cell[1] <= 5]),
-        ("from 10 per class on", [cell for cell in found if cell[1] >= 10]),
-    ):
-        if chosen:
-            behind = [cell for cell in chosen if found[cell][0] < min(-0.01, -2 * found[cell][1])]
-            mean, worst = np.mean([found[cell][0] for cell in chosen]), min(found[cell][0] for cell in chosen)
-            print(f"{title}: {mean:+.4f} to the best rule, worst {worst:+.3f}, {len(behind)} of {len(chosen)} behind")
-    for (name, count), (mean, error) in sorted(found.items(), key=lambda item: item[1][0]):
-        if mean < min(-0.01, -2 * error):
-            print(f"  behind: {name}, {count} per class, {mean:+.3f} (standard error {error:.3f})")
-    gap = np.mean([abs(row["confidence"] - row["onebyone"]) for row in rows])
-    print(
-        f"mean difference of confidence and accuracy {gap:.3f}; "
-        f"median seconds {np.median([row['seconds'] for row in rows]):.2f}"
-    )
+METHODS: dict[str, Callable[..., float]] = {
+    "default": default,
+    "LDA": partial(offline, LinearDiscriminantAnalysis),
+    "GaussianNB": partial(offline, GaussianNB),
+    "1-NN": partial(offline, partial(KNeighborsClassifier, 1)),
+    "SGD": gradient_descent,
+}
+
+
+def measure(
+    data: dict[str, Callable[[int], Split]], first: int, seeds: int, small_seeds: int
+) -> Iterator[dict[str, Any]]:
+    print(f"{'':<28}" + "".join(f"{method:>12}" for method in METHODS) + f"{'LDA - default':>16}{'seconds':>9}")
+    for name, split in data.items():
+        start = time.perf_counter()
+        found: dict[str, list[float]] = {method: [] for method in METHODS}
+        count = small_seeds if len(split(first)[-1]) < SMALL else seeds
+        for seed in range(first, first + count):
+            parts = split(seed)
+            for method, accuracy in METHODS.items():
+                found[method].append(accuracy(*parts, seed))
+        values = {method: value for method in METHODS if (value := summarize(found[method]))}
+        difference = 100 * (values["LDA"].mean - values["default"].mean)
+        row = "".join(f"{100 * value.mean:>12.1f}" for value in values.values())
+        print(f"{name:<28}{row}{difference:>16.1f}{time.perf_counter() - start:>9.0f}", flush=True)
+        for method, value in values.items():
+            numbers = {"accuracy": round(value.mean, 4), "std": round(value.std, 4)}
+            yield {"data": name, "method": method, "seeds": value.runs, **numbers}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--draws", type=int, default=3)
-    parser.add_argument("--counts", type=int, nargs="+", default=[2, 3, 5, 10, 50])
-    parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--small-seeds", type=int, default=40)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--only", nargs="+", help="names of data sets, or how they begin")
+    parser.add_argument("--features", type=Path, help="folder that benchmarks/features.py has written")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    settings = parser.parse_args()
     torch.set_num_threads(1)
-    rows: list[dict[str, Any]] = []
-    for name, (x, y) in sets(given.folder).items():
-        for count in given.counts:
-            for draw in range(given.draws):
-                train, test = drawn(y, count, draw)
-                data = x[train], y[train], x[test], y[test]
-                about = {"set": name, "width": x.shape[1], "classes": y.max() + 1, "per_class": count, "draw": draw}
-                rows.append(about | measured(*data) | rules(*data))
-        print(name, *(f"{row['onebyone']:.3f}" for row in rows if row["set"] == name and row["draw"] == 0), flush=True)
-        if given.out:
-            with given.out.open("w", newline="") as file:
-                writer = csv.DictWriter(file, FIELDS)
-                writer.writeheader()
-                writer.writerows(
-                    {key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
-                    for row in rows
-                )
-    summarise(rows)
+    data = sets(settings.features)
+    if settings.only:
+        data = {name: split for name, split in data.items() if name.startswith(tuple(settings.only))}
+    rows = list(measure(data, settings.first_seed, settings.seeds, settings.small_seeds))
+    with settings.out.open("w", newline="") as file:
+        writer = csv.DictWriter(file, ["data", "method", "seeds", "accuracy", "std"], lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 if __name__ == "__main__":
