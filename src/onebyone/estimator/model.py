@@ -34,6 +34,7 @@ from onebyone.methods.registry import AnyLearner
 from onebyone.nets import Adapted, Encoder
 from onebyone.options import number_of_bytes
 from onebyone.seeding import seeded
+from onebyone.statistics import hybrid, lda  # noqa: F401  # not first in a thread
 
 # Capacity for classes at first. From 16 on, doubling it does not change a bit of any score. Products of smaller
 # matrices are summed in another order.

@@ -154,9 +154,11 @@ class PatchLDA(Learner[PatchLDAOptions]):
         if (needed := size(least, raw)) > budget:
             raise UsageError(f"budget is {budget} bytes; with these samples and classes it must be at least {needed}")
         # The products alone take more bytes than the square of that number, which bounds the search.
-        most = (
-            math.isqrt(budget) if self.reads_patches else MOST_DIRECTIONS if raw else min(MOST_SUMS, math.isqrt(budget))
-        )
+        most = math.isqrt(budget)
+        if not raw:
+            most = min(MOST_SUMS, most)
+        elif not self.reads_patches and not self.one_unit:
+            most = MOST_DIRECTIONS
         filters = least + bisect_right(range(least, most + 1), budget, key=lambda count: size(count, raw)) - 1
         found = parts(filters, raw)
         if getattr(found[0], "needs_units", False) and len(found[2].keys) < FIRST:
